@@ -1,0 +1,45 @@
+# Every target sets itself up: a machine with Python 3.11 and pip is enough.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+# Two cores are enough; more workers only help where there are more cores.
+JOBS   ?= auto
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+.PHONY: setup test test-durable lint types check soak bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,embedded]'
+	touch $@
+
+# The core path, and everything that does not depend on the hub's mode.
+test: $(STAMP)
+	$(PYTEST) --hub-mode core
+
+# What depends on the mode, again, with a durable hub.
+test-durable: $(STAMP)
+	$(PYTEST) --hub-mode durable
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+check: lint types test test-durable
+
+# The long forms: hours of trust in minutes. Not part of `check`.
+soak: $(STAMP)
+	$(BIN)/python -m pytest -m soak --hub-mode durable --timeout 1800
+
+bench: $(STAMP)
+	$(BIN)/python -m hub bench all
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .hypothesis

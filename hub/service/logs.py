@@ -1,0 +1,32 @@
+"""Structured logs: readable at a terminal, one JSON object a line otherwise."""
+
+import logging
+import sys
+
+import structlog
+
+
+def configure(*, verbose: bool = False) -> None:
+    """Set up structlog for this process; logs go to stderr, so that stdout stays for results.
+
+    Args:
+        verbose: also show debug lines.
+    """
+    level = logging.DEBUG if verbose else logging.INFO
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if sys.stderr.isatty():
+        final: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer()]
+    else:
+        final = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    structlog.configure(
+        processors=[*shared, *final],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    # nats-py logs through the standard library; what matters of it reaches us through its callbacks.
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")

@@ -1,0 +1,68 @@
+"""What every test may ask for: a nats-server of its own, and the mode that this run is for."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.nats_server import NatsServer
+
+MODES = ("core", "durable", "bound")
+MODE_MARKERS = {"core": "core_only", "durable": "durable_only", "bound": "bound_only"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--hub-mode", choices=MODES, default="core", help="which kind of hub the mode-dependent tests run")
+
+
+def runs_in(item: pytest.Item, mode: str) -> bool:
+    """Does this test belong to a run of this mode?
+
+    What is marked `hub` runs in every mode, what is marked for one mode in that one; everything else does not depend
+    on the mode and runs once, with `core`. A bound hub is a durable one, so `durable_only` tests that are also `hub`
+    run there too.
+    """
+    only = [name for name, marker in MODE_MARKERS.items() if item.get_closest_marker(marker)]
+    if only:
+        return mode in only
+    if item.get_closest_marker("hub"):
+        return True
+    return mode == "core"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mode = config.getoption("--hub-mode")
+    if "soak" in (config.getoption("-m") or ""):
+        return
+    kept = [item for item in items if not item.get_closest_marker("soak") and runs_in(item, mode)]
+    dropped = [item for item in items if item not in set(kept)]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
+
+
+@pytest.fixture
+def hub_mode(request: pytest.FixtureRequest) -> str:
+    """The mode of this run: `core`, `durable` or `bound`."""
+    return str(request.config.getoption("--hub-mode"))
+
+
+@pytest.fixture
+async def start_nats(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[NatsServer]]]:
+    """Start nats-servers with options of your own; each is stopped at the end of the test."""
+    servers: list[NatsServer] = []
+
+    async def start(**options: object) -> NatsServer:
+        server = NatsServer(tmp_path / f"nats-{len(servers)}", **options)  # type: ignore[arg-type]
+        servers.append(server)
+        return await server.start()
+
+    yield start
+    for server in servers:
+        await server.kill()
+
+
+@pytest.fixture
+async def nats_server(start_nats: Callable[..., Awaitable[NatsServer]]) -> NatsServer:
+    """A running nats-server with JetStream on a private store."""
+    return await start_nats()
