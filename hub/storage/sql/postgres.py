@@ -47,7 +47,12 @@ class PostgresDatabase(Database):
         if ssl is not None:
             arguments["ssl"] = ssl
         engine = create_async_engine(
-            address, pool_size=POOL_SIZE, max_overflow=0, pool_timeout=POOL_SECS, connect_args=arguments
+            address,
+            pool_size=POOL_SIZE,
+            max_overflow=0,
+            pool_timeout=POOL_SECS,
+            hide_parameters=True,  # private messages stay out of errors and logs
+            connect_args=arguments,
         )
         super().__init__(reader=engine, writer=engine)
 

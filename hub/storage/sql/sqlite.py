@@ -118,6 +118,7 @@ def _engine(path: Path, *, size: int, begin: str, pragmas: list[str]) -> AsyncEn
         pool_size=size,
         max_overflow=0,
         pool_timeout=POOL_SECS,
+        hide_parameters=True,  # private messages stay out of errors and logs
         # the driver begins nothing by itself
         connect_args={"timeout": BUSY_SECS, "isolation_level": None},
     )
