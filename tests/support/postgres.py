@@ -81,6 +81,9 @@ class PostgresCluster:
             raise RuntimeError(f"{program} failed: {done.stderr or done.stdout}")
         return done.stdout
 
+    def _client(self, program: str, *arguments: str) -> str:
+        return self._run(program, "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, *arguments)
+
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
 
@@ -104,7 +107,7 @@ class PostgresCluster:
         deadline = time.monotonic() + START_DEADLINE_SECS
         while True:
             try:
-                self._run("psql", "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, "-d", "postgres", "-c", "SELECT 1")
+                self._client("psql", "-d", "postgres", "-c", "SELECT 1")
             except RuntimeError as error:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     raise RuntimeError(f"{error}\n{log_file.read_text(errors='replace')}") from None
@@ -115,11 +118,11 @@ class PostgresCluster:
     def make_database(self) -> str:
         """A new, empty database; its name."""
         name = f"test_{secrets.token_hex(6)}"
-        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, name)
+        self._client("createdb", name)
         return name
 
     def drop_database(self, name: str) -> None:
-        self._run("dropdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, "--force", "--if-exists", name)
+        self._client("dropdb", "--force", "--if-exists", name)
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None:
