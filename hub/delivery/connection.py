@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 import structlog
@@ -245,6 +245,22 @@ class Connection:
 
         return remove
 
+    def own(self, work: Coroutine[Any, Any, None], *, name: str) -> "asyncio.Task[None]":
+        """Run a background task that this connection's parts live by; should it die, the connection ends loudly.
+
+        The owner of a process waits for `wait_closed` and ends the process then, so that a supervisor starts it anew.
+        """
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+        return task
+
+    def _on_task_done(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("background task died", task=task.get_name(), error=repr(task.exception()))
+            self._closed.set()
+
     async def flush(self, *, timeout_secs: float = 5.0) -> bool:
         """Write out what waits and hear the server say so; False when that could not be (say what was lost)."""
         if not self.is_connected:
@@ -309,18 +325,13 @@ class Connection:
         self.reconnects += 1
         log.info("reconnected", server=self.settings.shown_servers)
         for callback in list(self._reconnect_callbacks):
-            task = asyncio.create_task(self._call(callback))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.own(self._call(callback), name="after-reconnect")
 
     async def _call(self, callback: ReconnectCallback) -> None:
         try:
             await callback()
         except DeliveryError as error:
             log.warning("after the reconnect", error=str(error))
-        except Exception:
-            log.exception("after the reconnect")
-            await self.close()  # its part of this process is not well: end loudly rather than run deaf
 
     async def _on_closed(self) -> None:
         self._closed.set()

@@ -102,7 +102,7 @@ class StorePublisher:
         self._inbox = self._connection.new_reply_subject()
         self._prefix_length = len(self._inbox) + 1
         self._sid = await self._connection.client.subscribe_direct(f"{self._inbox}.*", self._on_ack)
-        self._sweeper = asyncio.create_task(self._sweep(), name="publish-deadlines")
+        self._sweeper = self._connection.own(self._sweep(), name="publish-deadlines")
 
     async def stop(self, *, drain_secs: float = 0.0) -> None:
         """End it; wait up to `drain_secs` for open outcomes first, the rest end as `timeout`."""

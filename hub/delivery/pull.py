@@ -1,8 +1,8 @@
 """A continuous pull: messages of a durable pull consumer into a plain callback, for ever.
 
-One subscription, a window of credit, and pull requests that are issued ahead of need. The window bounds what is asked for
-plus what is in hand, so a slow callback's owner slows the pull and nothing is dropped in between. It never sits silent:
-a request expires within 30 s, the server's idle heartbeats prove the way, a watchdog asks anew when they stop, and every
+One subscription, a window of credit, and pull requests that are issued ahead of need. The window bounds what is asked
+for plus what is in hand, so a slow owner slows the pull and nothing is dropped in between. It never sits silent: a
+request expires within 30 s, the server's idle heartbeats prove the way, a watchdog asks anew when they stop, and every
 reconnect asks anew at once (the requests under way died with the connection).
 """
 
@@ -89,7 +89,7 @@ class ContinuousPull:
         self._sid = await self._connection.client.subscribe_direct(f"{self._inbox}.*.*", self._on_message)
         self._remove_reconnect = self._connection.on_reconnect(self._on_reconnect)
         self._last_heard = time.monotonic()
-        self._watchdog = asyncio.create_task(self._watch(), name=f"pull-watchdog {self.consumer}")
+        self._watchdog = self._connection.own(self._watch(), name=f"pull-watchdog {self.consumer}")
         self._ask()
 
     async def stop(self) -> None:
