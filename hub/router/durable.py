@@ -1,8 +1,8 @@
 """The durable router: from the ingress stream to each message's home, pipelined (contract §3.2).
 
-Take → make durable → ack: a message leaves the ingress only when its home has it. Publishes go out in ingress order and
-many are in flight at once; each ends by its own outcome, as an ack, a nak or a drop. Everything may come twice; the home
-drops repeats by the message id that the rules give.
+Take → make durable → ack: a message leaves the ingress only when its home has it. Publishes go out in ingress order
+and many are in flight at once; each ends by its own outcome, as an ack, a nak or a drop. Everything may come twice; the
+home drops repeats by the message id that the rules give.
 """
 
 import asyncio
@@ -71,12 +71,13 @@ class DurableRouter:
         # Below ack_wait, so that an unknown outcome is asked again by this router before another gets the message.
         deadline_secs = min(5.0, max(0.5, 0.8 * config.ack_wait_secs))
         self._publisher = StorePublisher(connection, deadline_secs=deadline_secs)
+        most_pending = config.router_max_ack_pending
         self._pull = ContinuousPull(
             connection,
             stream=config.ingress.name,
             consumer=config.router_consumer,
             callback=self._on_message,
-            window=min(MOST_IN_FLIGHT, config.router_max_ack_pending),
+            window=MOST_IN_FLIGHT if most_pending < 1 else min(MOST_IN_FLIGHT, most_pending),
             on_gone=on_gone,
         )
         self._clock_keeper: asyncio.Task[None] | None = None
@@ -114,66 +115,58 @@ class DurableRouter:
             self._answer(message, nak())
             return
         self._step("taken")
-        metrics = self._metrics
-        metrics.ingress_pending = delivery.pending
+        self._metrics.ingress_pending = delivery.pending
         if delivery.delivered > 1:
-            metrics.redelivered += 1
+            self._metrics.redelivered += 1
         headers = header_lines(message.header_block) if message.header_block else []
+        taken = _Taken(message, headers, delivery)
         decided = route(message.subject, headers, message.data, is_guarded=True)
         if isinstance(decided, Drop):
-            self._drop(message, headers, decided)
+            self._drop(taken, decided)
         elif decided.home is Home.LIVE:
-            self._broadcast(message, headers, decided, delivery)
+            self._broadcast(taken, decided)
         else:
-            self._store(message, headers, decided, delivery)
+            self._store(taken, decided)
 
-    def _store(self, message: Incoming, headers: list[tuple[str, str]], decided: Route, delivery: Delivery) -> None:
+    def _store(self, taken: "_Taken", decided: Route) -> None:
+        taken.sent_at = time.monotonic()
         try:
             self._publisher.publish(
                 decided.destination,
                 decided.envelope.body,
                 message_id=decided.message_id,
                 stream=self._streams[decided.home],
-                on_outcome=partial(self._on_outcome, message, headers, decided, delivery, time.monotonic()),
+                on_outcome=partial(self._on_outcome, taken, decided),
                 more_headers=decided.trace,
             )
         except TooLarge as error:
-            self._drop(message, headers, self._dropped(decided, Reason.TOO_LARGE, str(error)))
+            self._drop(taken, _dropped(decided, Reason.TOO_LARGE, str(error)))
             return
         self._metrics.in_flight = self._publisher.in_flight
         self._step("published")
 
-    def _on_outcome(
-        self,
-        message: Incoming,
-        headers: list[tuple[str, str]],
-        decided: Route,
-        delivery: Delivery,
-        sent_at: float,
-        outcome: Outcome,
-    ) -> None:
+    def _on_outcome(self, taken: "_Taken", decided: Route, outcome: Outcome) -> None:
         metrics = self._metrics
         metrics.in_flight = self._publisher.in_flight
         if isinstance(outcome, Stored):
             self._step("stored")
             metrics.routed[decided.home] += 1
-            metrics.publish_latency.observe(time.monotonic() - sent_at)
+            metrics.publish_latency.observe(time.monotonic() - taken.sent_at)
             if outcome.duplicate:
                 metrics.duplicates += 1
-            self._answer(message, ACK)
+            self._answer(taken.message, ACK)
             self._step("acked")
             return
+        most, delivered = self._config.router_max_deliver, taken.delivery.delivered
         if outcome.err_code == TOO_LARGE_FOR_STREAM:
-            self._drop(message, headers, self._dropped(decided, Reason.TOO_LARGE, outcome.description))
-            return
-        most = self._config.router_max_deliver
-        if 0 < most <= delivery.delivered:
-            detail = f"failed {delivery.delivered} times, last: {outcome.description}"
-            self._drop(message, headers, self._dropped(decided, Reason.EXHAUSTED, detail))
-            return
-        self._retry(message, decided, outcome)
+            self._drop(taken, _dropped(decided, Reason.TOO_LARGE, outcome.description))
+        elif 0 < most <= delivered:
+            detail = f"failed {delivered} times, last: {outcome.description}"
+            self._drop(taken, _dropped(decided, Reason.EXHAUSTED, detail))
+        else:
+            self._retry(taken, decided, outcome)
 
-    def _retry(self, message: Incoming, decided: Route, outcome: NotStored) -> None:
+    def _retry(self, taken: "_Taken", decided: Route, outcome: NotStored) -> None:
         self._metrics.naks += 1
         if not self._is_draining:
             log.warning(
@@ -184,35 +177,30 @@ class DurableRouter:
                 error=outcome.description,
                 retry_secs=NAK_DELAY_SECS,
             )
-        self._answer(message, nak(0.0 if self._is_draining else NAK_DELAY_SECS))
+        self._answer(taken.message, nak(0.0 if self._is_draining else NAK_DELAY_SECS))
 
-    def _broadcast(
-        self, message: Incoming, headers: list[tuple[str, str]], decided: Route, delivery: Delivery
-    ) -> None:
-        age_secs = (self._clock.now_ns() - delivery.stored_ns) / 1e9
+    def _broadcast(self, taken: "_Taken", decided: Route) -> None:
+        age_secs = (self._clock.now_ns() - taken.delivery.stored_ns) / 1e9
         self._metrics.ingress_age_secs = max(0.0, age_secs)
         if age_secs > BROADCAST_MAX_AGE_SECS:
             detail = f"a broadcast of {age_secs:.0f} s ago; listeners of {BROADCAST_MAX_AGE_SECS:g} s ago are gone"
-            self._drop(message, headers, self._dropped(decided, Reason.EXPIRED, detail))
+            self._drop(taken, _dropped(decided, Reason.EXPIRED, detail))
             return
         try:
             publish_live(self._connection, decided)
         except TooLarge as error:
-            self._drop(message, headers, self._dropped(decided, Reason.TOO_LARGE, str(error)))
+            self._drop(taken, _dropped(decided, Reason.TOO_LARGE, str(error)))
             return
         self._step("broadcast")
         self._metrics.routed[Home.LIVE] += 1
         self._live_mirror.offer(decided.envelope, decided.destination)
-        self._answer(message, ACK)
+        self._answer(taken.message, ACK)
 
-    def _dropped(self, decided: Route, reason: Reason, detail: str) -> Drop:
-        meta = decided.envelope.meta
-        return Drop(reason, detail, meta.sender, meta.channel, meta.id)
-
-    def _drop(self, message: Incoming, headers: list[tuple[str, str]], drop: Drop) -> None:
+    def _drop(self, taken: "_Taken", drop: Drop) -> None:
         """End a message that can never be delivered: counted, logged, kept as a dead letter, never retried."""
+        message = taken.message
         self._metrics.dropped[drop.reason] += 1
-        self._dead_letters.put(message.subject, headers, message.data, drop)
+        self._dead_letters.put(message.subject, taken.headers, message.data, drop)
         if drop.reason in TOLD_TO_SENDER:
             self._tell_sender(drop)
         self._answer(message, TERM)
@@ -242,6 +230,23 @@ class DurableRouter:
         while True:
             await asyncio.sleep(REFRESH_SECS)
             await self._clock.refresh()
+
+
+class _Taken:
+    """An ingress message while this router has it."""
+
+    __slots__ = ("delivery", "headers", "message", "sent_at")
+
+    def __init__(self, message: Incoming, headers: list[tuple[str, str]], delivery: Delivery) -> None:
+        self.message = message
+        self.headers = headers
+        self.delivery = delivery
+        self.sent_at = 0.0
+
+
+def _dropped(decided: Route, reason: Reason, detail: str) -> Drop:
+    meta = decided.envelope.meta
+    return Drop(reason, detail, meta.sender, meta.channel, meta.id)
 
 
 def publish_live(connection: Connection, decided: Route) -> None:

@@ -59,7 +59,7 @@ class RouterMetrics(Collector):
         for reason, count in self.dropped.items():
             dropped.add_metric([reason.value], count)
         yield dropped
-        lag = GaugeMetricFamily("hub_mirror_lag", "Stored messages that the history does not have yet", labels=["stream"])
+        lag = GaugeMetricFamily("hub_mirror_lag", "Stored messages that history lacks yet", labels=["stream"])
         for stream, count in self.mirror_lag.items():
             lag.add_metric([stream], count)
         yield lag
@@ -71,4 +71,4 @@ class RouterMetrics(Collector):
         yield CounterMetricFamily("hub_streams_made_again", "Streams that were lost", value=self.streams_made_again)
         yield GaugeMetricFamily("hub_in_flight", "Publishes whose outcome is open", value=self.in_flight)
         yield GaugeMetricFamily("hub_ingress_pending", "Messages waiting to be routed", value=self.ingress_pending)
-        yield GaugeMetricFamily("hub_ingress_age_seconds", "Age of the last routed message", value=self.ingress_age_secs)
+        yield GaugeMetricFamily("hub_ingress_age_seconds", "Age of the last message", value=self.ingress_age_secs)
