@@ -76,6 +76,7 @@ class RouterService:
         self._recording: asyncio.Task[None] | None = None
         self._repair: asyncio.Task[None] | None = None
         self._remove_reconnect: Callable[[], None] | None = None
+        self._mending = asyncio.Lock()
         self.is_recording = False
 
     async def start(self) -> None:
@@ -175,6 +176,10 @@ class RouterService:
         """After a reconnect, or when something is missing: the streams and consumers as they must be."""
         if self._config is None:
             return
+        async with self._mending:
+            await self._mend_once(self._config)
+
+    async def _mend_once(self, config: DeliveryConfig) -> None:
         js = JetStreamApi(self._connection)
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type(DeliveryError),
@@ -183,14 +188,14 @@ class RouterService:
         ):
             with attempt:
                 if self._standing is None:
-                    self._standing = await streams.ensure(js, self._config)
+                    self._standing = await streams.ensure(js, config)
                 else:
-                    self._standing = await streams.keep(js, self._config, self._standing)
+                    self._standing = await streams.keep(js, config, self._standing)
         self._metrics.streams_made_again += len(self._standing.lost) if self._standing else 0
         if self._mirrors and self._storage is not None:
             for mirror in self._mirrors:
                 await mirror.stop()
-            await self._start_mirrors(self._storage, self._config)
+            await self._start_mirrors(self._storage, config)
 
 
 def _say_storage_down(state: RetryCallState) -> None:
