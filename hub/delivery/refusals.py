@@ -57,7 +57,12 @@ class JetStreamError(DeliveryError):
         self.err_code = err_code
         self.description = description
         advised = f"; {advice}" if advice else ""
-        super().__init__(f"{what}: {description} (JetStream error {err_code or status}){advised}")
+        super().__init__(f"{what}: {self.reason}{advised}")
+
+    @property
+    def reason(self) -> str:
+        """JetStream's words and code."""
+        return f"{self.description}, JetStream error {self.err_code or self.status}"
 
 
 class JetStreamDisabled(DeliveryError):
