@@ -4,7 +4,6 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
@@ -65,6 +64,7 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
         db: where history is kept; None is a SQLite file in the state folder, `none` keeps none.
         metrics: `host:port` of the HTTP endpoint; None serves none.
         bound: refuse a server that lets the hub be anonymous.
+        api_admins: identities that may do everything in the query API.
         verbose: debug lines too.
     """
 
@@ -74,6 +74,7 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
     db: str | None = None
     metrics: str | None = None
     bound: bool = False
+    api_admins: tuple[str, ...] = ()
     verbose: bool = False
 
 

@@ -1,5 +1,6 @@
 """The commands that run a hub: `hub-server`, and `python -m hub router|attach` for one role each."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -31,22 +32,35 @@ ApiAdmin = Annotated[
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Debug lines too.")]
 
 
-def _run(
-    roles: tuple[Role, ...],
-    durable: bool,
-    delivery_config: str | None,
-    db: str | None,
-    metrics: str | None,
-    bound: bool,
-    verbose: bool,
-) -> None:
-    options = HubOptions(
-        roles=roles,
-        durable=durable,
-        delivery_config=delivery_config,
-        db=db,
-        metrics=metrics,
-        bound=bound,
-        verbose=verbose,
-    )
-    raise typer.Exit(run(options))
+def hub_command(*roles: Role) -> Callable[..., None]:
+    """The command that runs a hub process with these roles; each takes the same options."""
+
+    def run_hub(
+        durable: Durable = False,
+        delivery_config: DeliveryConfigFile = None,
+        db: Database = None,
+        metrics: Metrics = None,
+        bound: Bound = False,
+        api_admin: ApiAdmin = None,
+        verbose: Verbose = False,
+    ) -> None:
+        options = HubOptions(
+            roles=roles,
+            durable=durable,
+            delivery_config=delivery_config,
+            db=db,
+            metrics=metrics,
+            bound=bound,
+            api_admins=tuple(api_admin or ()),
+            verbose=verbose,
+        )
+        raise typer.Exit(run(options))
+
+    return run_hub
+
+
+def hub_server() -> None:
+    """Run the console script `hub-server`: every role in one process."""
+    app = typer.Typer(add_completion=False)
+    app.command(help="Run a hub: router, attach responder and history in one process.")(hub_command("router", "attach"))
+    app(prog_name="hub-server")

@@ -66,6 +66,22 @@ async def ensure_inbox_consumer(
     return await _ensure(js, stream, wanted, refuse)
 
 
+async def ensure_consumer(js: JetStreamApi, stream: str, wanted: dict[str, Any]) -> bool:
+    """Make a durable consumer by its blueprint, or hold it to that; looks first.
+
+    Returns:
+        True when it was made.
+
+    Raises:
+        As `ensure_inbox_consumer`.
+    """
+
+    async def refuse(error: JetStreamError) -> StreamRefused:
+        return _refused(stream, wanted["name"], error, ())
+
+    return await _ensure(js, stream, wanted, refuse)
+
+
 async def _ensure(js: JetStreamApi, stream: str, wanted: dict[str, Any], refuse: _Refuse) -> bool:
     async def step() -> bool:
         try:

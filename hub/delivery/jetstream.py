@@ -121,6 +121,15 @@ class JetStreamApi:
         """Give a durable consumer a config; what is left out of it is reset; one that is not there is an error."""
         return await self._put_consumer(stream, config, "update")
 
+    async def delete_consumer(self, stream: str, consumer: str) -> None:
+        """Delete a consumer; one that is not there is fine."""
+        try:
+            await self._ask(
+                f"CONSUMER.DELETE.{stream}.{consumer}", None, f"consumer {consumer} on stream {stream}: delete"
+            )
+        except ConsumerMissing:
+            return
+
     async def _put_consumer(self, stream: str, config: dict[str, Any], action: str) -> dict[str, Any]:
         name, subject_filter = config["name"], config.get("filter_subject")
         subject = f"CONSUMER.CREATE.{stream}.{name}" + (f".{subject_filter}" if subject_filter else "")
