@@ -70,25 +70,32 @@ def inline_status(header_block: bytes) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def parse_headers(header_block: bytes) -> dict[str, str]:
-    """Parse a header block; whatever its bytes are, this returns.
+def header_lines(header_block: bytes) -> list[tuple[str, str]]:
+    """The ordinary headers of a block in their order, repeated names included; whatever its bytes are, this returns.
 
-    Names and values that are not UTF-8 are escaped; of a repeated name the last one wins. `Status` and `Description`
-    are the server's inline status; ordinary headers of those names stand under `ORDINARY + name`.
+    Bytes that are not UTF-8 are escaped. A header called `Status` or `Description` stands under `ORDINARY + name`.
     """
-    found: dict[str, str] = {}
-    first, _, rest = header_block.partition(b"\r\n")
-    status = inline_status(first)
-    for line in rest.split(b"\r\n"):
+    lines: list[tuple[str, str]] = []
+    for line in header_block.partition(b"\r\n")[2].split(b"\r\n"):
         if line:
-            name, _, value = line.partition(b":")
-            key = name.strip().decode("utf-8", "backslashreplace")
-            if key.lower() in _STATUS_NAMES:
-                key = ORDINARY + key
-            found[key] = value.strip().decode("utf-8", "backslashreplace")
+            raw_name, _, value = line.partition(b":")
+            name = raw_name.strip().decode("utf-8", "backslashreplace")
+            if name.lower() in _STATUS_NAMES:
+                name = ORDINARY + name
+            lines.append((name, value.strip().decode("utf-8", "backslashreplace")))
+    return lines
+
+
+def parse_headers(header_block: bytes) -> dict[str, str]:
+    """The header block as names and values: of a repeated name the last one wins.
+
+    The server's inline status stands under `Status` and `Description`, see `header_lines` for ordinary ones.
+    """
+    found = dict(header_lines(header_block))
+    status = inline_status(header_block)
     if status:
         found["Status"] = str(status)
-        description = first[12:].strip().decode("utf-8", "backslashreplace")
+        description = header_block.partition(b"\r\n")[0][12:].strip().decode("utf-8", "backslashreplace")
         if description:
             found["Description"] = description
     return found

@@ -1,0 +1,74 @@
+"""Counters of a router: plain numbers on the hot path, Prometheus families when they are read."""
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from hub.router.rules import Home, Reason
+
+_LATENCY_BUCKETS_SECS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class RouterMetrics(Collector):
+    """What a router counts.
+
+    Attributes:
+        routed: messages that reached their home, by home.
+        dropped: messages that went nowhere, by reason (contract §3.4).
+        naks: publishes that failed and will be tried again.
+        redelivered: ingress messages that came more than once.
+        duplicates: stored copies that were there already.
+        in_flight: publishes whose outcome is open.
+        ingress_pending: messages waiting in the ingress behind the last one that came.
+        ingress_age_secs: how old the last one was when it came, by the server's clock.
+        mirror_dropped: best-effort rows that the mirror's bounded queue had no room for.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.routed: dict[Home, int] = dict.fromkeys(Home, 0)
+        self.dropped: dict[Reason, int] = dict.fromkeys(Reason, 0)
+        self.naks = 0
+        self.redelivered = 0
+        self.duplicates = 0
+        self.in_flight = 0
+        self.ingress_pending = 0
+        self.ingress_age_secs = 0.0
+        self.mirror_dropped = 0
+        self.mirror_lag: dict[str, int] = {}
+        self.dead_letters_lost = 0
+        self.streams_made_again = 0
+        registry = registry or CollectorRegistry()
+        self.registry = registry
+        self.publish_latency = Histogram(
+            "hub_publish_latency_seconds",
+            "From the publish into a stream to its ack",
+            buckets=_LATENCY_BUCKETS_SECS,
+            registry=registry,
+        )
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """The families for a scrape."""
+        routed = CounterMetricFamily("hub_routed", "Messages that reached their home", labels=["home"])
+        for home, count in self.routed.items():
+            routed.add_metric([home.value], count)
+        yield routed
+        dropped = CounterMetricFamily("hub_dropped", "Messages that went nowhere", labels=["reason"])
+        for reason, count in self.dropped.items():
+            dropped.add_metric([reason.value], count)
+        yield dropped
+        lag = GaugeMetricFamily("hub_mirror_lag", "Stored messages that history lacks yet", labels=["stream"])
+        for stream, count in self.mirror_lag.items():
+            lag.add_metric([stream], count)
+        yield lag
+        yield CounterMetricFamily("hub_naks", "Failed publishes that are tried again", value=self.naks)
+        yield CounterMetricFamily("hub_redelivered", "Ingress messages that came again", value=self.redelivered)
+        yield CounterMetricFamily("hub_duplicates", "Stored copies that were there already", value=self.duplicates)
+        yield CounterMetricFamily("hub_mirror_dropped", "Broadcasts missing in the history", value=self.mirror_dropped)
+        yield CounterMetricFamily("hub_dead_letters_lost", "Dead letters not kept", value=self.dead_letters_lost)
+        yield CounterMetricFamily("hub_streams_made_again", "Streams that were lost", value=self.streams_made_again)
+        yield GaugeMetricFamily("hub_in_flight", "Publishes whose outcome is open", value=self.in_flight)
+        yield GaugeMetricFamily("hub_ingress_pending", "Messages waiting to be routed", value=self.ingress_pending)
+        yield GaugeMetricFamily("hub_ingress_age_seconds", "Age of the last message", value=self.ingress_age_secs)

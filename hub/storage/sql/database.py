@@ -1,0 +1,197 @@
+"""Database: transactions with deadlines and retries on one SQL database; what its two kinds have in common.
+
+Every unit of work is a function of a connection that may run more than once; it must have no other effect. It runs in
+a task of its own, so that a caller that is cancelled cannot leave a transaction open behind it.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import exc, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from tenacity import AsyncRetrying, RetryCallState, stop_after_delay, wait_random_exponential
+
+from hub.storage.errors import StorageError, StorageUnavailable
+
+T = TypeVar("T")
+Work = Callable[[AsyncConnection], Awaitable[T]]
+
+RETRY_SECS: Final = 60.0  # a lock that is contended by 8 processes is had within a second; a minute is a broken one
+RECONNECTS: Final = 3  # the first finds the pool's connections dead, the second may meet a server that is starting
+CLOSE_SECS: Final = 10.0
+
+ROW_STATES: Final = ("22", "23", "54")  # SQLSTATE classes: bad data, a constraint, a program limit: the row's fault
+AGAIN_STATES: Final = ("40001", "40P01", "55P03")  # serialization, deadlock, lock not available: surely rolled back
+
+
+class _Again(StorageUnavailable):
+    """Another had the lock, or won a race: nothing was written, the work may run again."""
+
+
+class _Disconnected(StorageUnavailable):
+    """The connection was lost before the commit: nothing was written."""
+
+
+class Database(ABC):
+    """One database with its connections.
+
+    Attributes:
+        dialect: `sqlite` or `postgresql`.
+        url: its address without a password.
+    """
+
+    dialect: str
+    url: str
+
+    def __init__(self, reader: AsyncEngine, writer: AsyncEngine) -> None:
+        self.reader = reader
+        self.writer = writer
+        self._running: set[asyncio.Task[Any]] = set()
+
+    # what a kind of database says -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def open_lock(self) -> AbstractAsyncContextManager[None]:
+        """Held by one process at a time while it makes or migrates the database (or `lock_schema` is)."""
+
+    async def lock_schema(self, connection: AsyncConnection) -> None:  # noqa: B027 - nothing to do is a fine answer
+        """The same for a lock that lives in the transaction."""
+
+    @abstractmethod
+    async def prepare(self) -> None:
+        """What must be done once before the first transaction, under the lock."""
+
+    @abstractmethod
+    async def holds_foreign_tables(self, connection: AsyncConnection) -> bool:
+        """Without a schema version: is this somebody else's database?"""
+
+    async def after_write(self, connection: AsyncConnection) -> None:  # noqa: B027 - nothing to do is a fine answer
+        """Called outside any transaction after a commit."""
+
+    # transactions -----------------------------------------------------------------------------------------------------
+
+    async def read(self, work: Work[T]) -> T:
+        """Run `work` on one snapshot of the database.
+
+        Raises:
+            StorageUnavailable: the database does not answer.
+        """
+        return await self._shielded(self._retrying(self._read_once, work))
+
+    async def write(self, work: Work[T]) -> T:
+        """Run `work` in a transaction that may write, and commit it.
+
+        Raises:
+            StorageUnavailable: the database does not answer, or its lock could not be had within the deadline.
+            what `work` raises: the transaction is rolled back.
+        """
+        return await self._shielded(self._retrying(self._write_once, work))
+
+    async def _read_once(self, work: Work[T]) -> T:
+        try:
+            async with self.reader.connect() as connection:
+                if self.dialect == "postgresql":
+                    # changes the connection in place, until it goes back to the pool
+                    await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+                return await work(connection)
+        except (exc.SQLAlchemyError, OSError) as error:
+            raise translated(error, committing=False) or error from None
+
+    async def _write_once(self, work: Work[T]) -> T:
+        committing = False
+        try:
+            async with self.writer.connect() as connection:
+                result = await work(connection)
+                committing = True
+                await connection.commit()
+                committing = False
+                await self.after_write(connection)
+                return result
+        except (exc.SQLAlchemyError, OSError) as error:
+            raise translated(error, committing=committing) or error from None
+
+    async def _retrying(self, attempt: Callable[[Work[T]], Awaitable[T]], work: Work[T]) -> T:
+        retrying = AsyncRetrying(
+            stop=stop_after_delay(RETRY_SECS),
+            wait=wait_random_exponential(multiplier=0.02, max=1.0),
+            retry=_may_try_again,
+            reraise=True,
+        )
+        return await retrying(attempt, work)
+
+    async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # The caller is gone; what the work says then has no reader (and must not be reported as forgotten).
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            raise
+
+    async def check(self) -> None:
+        """One round trip."""
+        await self.read(lambda connection: connection.execute(text("SELECT 1")))
+
+    async def close(self) -> None:
+        """Let running work end (10 s at most), then close the connections."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=CLOSE_SECS)
+        for task in self._running:
+            task.cancel()
+        await self.reader.dispose()
+        if self.writer is not self.reader:
+            await self.writer.dispose()
+
+
+def _may_try_again(state: RetryCallState) -> bool:
+    error = state.outcome.exception() if state.outcome else None
+    return isinstance(error, _Again) or (isinstance(error, _Disconnected) and state.attempt_number < RECONNECTS)
+
+
+def sqlstate(error: BaseException) -> str:
+    """The SQLSTATE of a PostgreSQL error; empty when it has none."""
+    return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+
+
+def is_row_error(error: BaseException) -> bool:
+    """Is it the row's fault, so that the same row will fail again and others need not?"""
+    if isinstance(error, exc.DataError | exc.IntegrityError | OverflowError | UnicodeError):
+        return True
+    if isinstance(error, exc.DBAPIError):
+        cause = error.orig.__cause__ if error.orig else None
+        # asyncpg refuses a value before it is sent: its DataError is a ValueError
+        return sqlstate(error).startswith(ROW_STATES) or isinstance(cause, ValueError)
+    return isinstance(error, exc.StatementError) and isinstance(error.orig, OverflowError | UnicodeError)
+
+
+def translated(error: Exception, *, committing: bool) -> StorageError | None:
+    """What a driver's error means to callers of storage; None for what is the row's or the program's fault."""
+    detail = _first_line(error)
+    if isinstance(error, OSError | exc.TimeoutError):
+        return _Disconnected(detail) if not committing else StorageUnavailable(detail, outcome_unknown=True)
+    if not isinstance(error, exc.DBAPIError) or is_row_error(error):
+        return None
+    state = sqlstate(error)
+    if state in AGAIN_STATES or "database is locked" in detail or "database table is locked" in detail:
+        return _Again(detail)
+    is_lost = (
+        error.connection_invalidated
+        or state.startswith(("08", "57P", "53"))
+        or (isinstance(error, exc.InterfaceError) and "closed" in detail)
+    )
+    if is_lost:
+        return StorageUnavailable(detail, outcome_unknown=True) if committing else _Disconnected(detail)
+    if state == "57014" or (isinstance(error, exc.OperationalError) and not state):  # a deadline; a full disk
+        return StorageUnavailable(detail)
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    """The driver's own words, without the statement and its values (they may be secret, and long)."""
+    said = str(getattr(error, "orig", None) or error) or type(error).__name__
+    return said.splitlines()[0].rpartition(">: ")[2][:300]

@@ -1,0 +1,227 @@
+"""Envelope store: the mirror's writes, and history by filter."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, bindparam, func, not_, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from hub.storage.base import Envelopes
+from hub.storage.errors import BadValue
+from hub.storage.records import (
+    DEFAULT_LIMIT,
+    DEFAULT_PAGE_BYTES,
+    MAX_BATCH,
+    MAX_THREAD_DEPTH,
+    BatchReport,
+    EnvelopeFilter,
+    EnvelopeRecord,
+    NewEnvelope,
+    Page,
+    Position,
+    Refused,
+    Thread,
+)
+from hub.storage.sql import pages
+from hub.storage.sql.batch import Indexed, insert_batch
+from hub.storage.sql.bulk import insert_new
+from hub.storage.sql.database import Database
+from hub.storage.sql.positions import read_position, write_mirror_position
+from hub.storage.sql.rows import Unstorable, envelope_record, envelope_values
+from hub.storage.sql.schema import envelopes
+from hub.storage.sql.threads import ThreadWalk
+from hub.storage.sql.types import to_micros
+
+E: Final = envelopes.c
+MIRROR: Final = "mirror"
+
+# coalesce keeps a planner without statistics from looking through all that is open for one recipient
+_ANSWERED_BY_BATCH: Final = (
+    update(envelopes)
+    .where(E.id == bindparam("asked"), func.coalesce(E.recipient, "") == bindparam("answerer"), E.is_open == 1)
+    .values(is_open=0)
+)
+
+
+class SqlEnvelopes(Envelopes):
+    """Envelopes in SQL."""
+
+    def __init__(self, database: Database, clock: Callable[[], datetime]) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def insert_mirrored(self, rows: Sequence[NewEnvelope], positions: Sequence[Position] = ()) -> BatchReport:
+        if len(rows) > MAX_BATCH:
+            raise ValueError(f"expected at most {MAX_BATCH} rows, got {len(rows)}")
+        now = self._clock()
+        good: list[Indexed] = []
+        refused: list[Refused] = []
+        for index, row in enumerate(rows):
+            try:
+                good.append((index, envelope_values(row, now)))
+            except Unstorable as error:
+                refused.append(Refused(index, str(error)))
+
+        async def work(connection: AsyncConnection) -> BatchReport:
+            report = await insert_batch(connection, good, refused, _insert)
+            if report.stored:
+                await _settle_answers(connection, [values for _, values in good])
+            for position in positions:
+                await write_mirror_position(connection, MIRROR, position)
+            return report
+
+        return await self._database.write(work)
+
+    async def mirror_position(self, stream: str) -> Position | None:
+        return await self._database.read(lambda connection: read_position(connection, MIRROR, stream))
+
+    async def query(
+        self,
+        filters: EnvelopeFilter | None = None,
+        *,
+        visible_to: str | None = None,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        max_bytes: int = DEFAULT_PAGE_BYTES,
+    ) -> Page[EnvelopeRecord]:
+        limit = pages.check_limit(limit)
+        conditions = _conditions(filters or EnvelopeFilter())
+        branches = [[*conditions, *branch] for branch in _visible_branches(visible_to)]
+        return await self._database.read(
+            lambda connection: pages.read_page(
+                connection,
+                envelopes,
+                "stored_at",
+                branches,
+                envelope_record,
+                limit=limit,
+                cursor=cursor,
+                max_bytes=max_bytes,
+            )
+        )
+
+    async def get(
+        self,
+        envelope_id: str,
+        *,
+        sender: str | None = None,
+        to: str | None = None,
+        visible_to: str | None = None,
+    ) -> EnvelopeRecord | None:
+        statement = select(envelopes).where(E.id == envelope_id, *visible(visible_to))
+        if sender is not None:
+            statement = statement.where(E.sender == sender)
+        if to is not None:
+            statement = statement.where(E.recipient == to)
+        newest = statement.order_by(E.stored_at.desc(), E.seq.desc()).limit(1)
+
+        async def work(connection: AsyncConnection) -> EnvelopeRecord | None:
+            row = (await connection.execute(newest)).one_or_none()
+            return None if row is None else envelope_record(row)
+
+        return await self._database.read(work)
+
+    async def thread(
+        self,
+        root_id: str,
+        *,
+        sender: str | None = None,
+        resolve: bool = False,
+        max_depth: int = MAX_THREAD_DEPTH,
+        limit: int = DEFAULT_LIMIT,
+        visible_to: str | None = None,
+        max_bytes: int = DEFAULT_PAGE_BYTES,
+    ) -> Thread | None:
+        limit = pages.check_limit(limit)
+        if not 0 <= max_depth <= MAX_THREAD_DEPTH:
+            raise BadValue("max_depth", max_depth, f"a whole number from 0 to {MAX_THREAD_DEPTH}")
+        walk = ThreadWalk(visible(visible_to), limit=limit, max_depth=max_depth, max_bytes=max_bytes)
+        return await self._database.read(lambda connection: walk.read(connection, root_id, sender, resolve=resolve))
+
+    async def pending(
+        self,
+        identity: str,
+        *,
+        limit: int = DEFAULT_LIMIT,
+        cursor: str | None = None,
+        max_bytes: int = DEFAULT_PAGE_BYTES,
+    ) -> Page[EnvelopeRecord]:
+        limit = pages.check_limit(limit)
+        conditions = [E.recipient == identity, E.is_open == 1, not_(answered())]
+        return await self._database.read(
+            lambda connection: pages.read_page(
+                connection,
+                envelopes,
+                "stored_at",
+                [conditions],
+                envelope_record,
+                limit=limit,
+                cursor=cursor,
+                max_bytes=max_bytes,
+            )
+        )
+
+
+def visible(identity: str | None) -> list[ColumnElement[bool]]:
+    """The one rule of who sees an envelope (contract §10), as a condition; none for an API admin."""
+    if identity is None:
+        return []
+    return [or_(*(condition for branch in _visible_branches(identity) for condition in branch))]
+
+
+def _visible_branches(identity: str | None) -> list[list[ColumnElement[bool]]]:
+    """The same rule as alternatives, one condition each."""
+    if identity is None:
+        return [[]]
+    return [[E.sender == identity], [E.recipient == identity], [E.recipient.is_(None)]]
+
+
+def _conditions(filters: EnvelopeFilter) -> list[ColumnElement[bool]]:
+    pages.check_aware("since", filters.since)
+    pages.check_aware("until", filters.until)
+    pairs: list[tuple[Any, ColumnElement[Any]]] = [
+        (filters.channel, E.channel),
+        (filters.sender, E.sender),
+        (filters.to, E.recipient),
+        (filters.kind, E.kind),
+    ]
+    conditions: list[ColumnElement[bool]] = [column == value for value, column in pairs if value is not None]
+    if filters.since is not None:
+        conditions.append(E.stored_at >= to_micros(filters.since))
+    if filters.until is not None:
+        conditions.append(E.stored_at < to_micros(filters.until))
+    return conditions
+
+
+async def _insert(connection: AsyncConnection, rows: Sequence[dict[str, Any]]) -> int:
+    return await insert_new(connection, envelopes, rows)
+
+
+async def _settle_answers(connection: AsyncConnection, rows: Sequence[dict[str, Any]]) -> None:
+    """Close what the batch answers, and what in the batch was answered before it came.
+
+    Two routers that store a message and its answer at the same moment do not see each other's row: reading what is
+    open looks for an answer once more.
+    """
+    answers = {(row["reply_to"], row["sender"]) for row in rows if row["kind"] == "message" and row["reply_to"]}
+    if answers:  # in one order everywhere, so that two writers do not wait for each other
+        await connection.execute(
+            _ANSWERED_BY_BATCH, [{"asked": asked, "answerer": answerer} for asked, answerer in sorted(answers)]
+        )
+    asking = sorted({row["id"] for row in rows if row["is_open"]})
+    if asking:
+        await connection.execute(
+            update(envelopes).where(E.id.in_(asking), E.is_open == 1, answered()).values(is_open=0)
+        )
+
+
+def answered() -> ColumnElement[bool]:
+    """Does a `message` of the envelope's recipient reply to it?"""
+    answer = envelopes.alias("answer")
+    return (
+        select(answer.c.seq)
+        .where(answer.c.reply_to == E.id, answer.c.kind == "message", answer.c.sender == E.recipient)
+        .correlate(envelopes)
+        .exists()
+    )

@@ -1,0 +1,142 @@
+"""SQLite: one file that several processes on one machine share.
+
+WAL, so that readers and the writer do not wait for each other; `BEGIN IMMEDIATE` for everything that may write, so that
+no transaction finds out at its first write that another was faster ("database is locked" in spite of a busy timeout);
+one writing connection a process, so that its own tasks queue in memory and not at the file.
+"""
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, event, exc, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
+
+from hub.storage.errors import StorageMismatch, StorageUnavailable
+from hub.storage.sql.database import Database
+
+BUSY_SECS: Final = 10.0  # how long one statement waits for the file's lock; `Database` tries again after that
+READERS: Final = 4  # threads; more than the cores that a shared machine gives us brings nothing
+POOL_SECS: Final = 30.0  # how long a task waits for this process's own connections
+OPEN_LOCK_SECS: Final = 60.0  # a migration of a large database by another process may take its time
+WAL_BYTES: Final = 64 * 1024 * 1024  # beyond this a writer makes the log start again instead of letting it grow
+CHECKPOINT_WAIT_MS: Final = 1000  # how long that may wait for readers, while other writers wait for us
+
+
+class SqliteDatabase(Database):
+    """A file with its write-ahead log.
+
+    Args:
+        path: the file; made with its folder, readable by its owner alone, when it is not there.
+    """
+
+    dialect = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.url = f"sqlite:///{self.path}"
+        self._wal = Path(f"{self.path}-wal")
+        super().__init__(
+            reader=_engine(self.path, size=READERS, begin="BEGIN", pragmas=["query_only = ON"]),
+            writer=_engine(self.path, size=1, begin="BEGIN IMMEDIATE", pragmas=[]),
+        )
+
+    @asynccontextmanager
+    async def open_lock(self) -> AsyncIterator[None]:
+        lock = await asyncio.to_thread(self._make_files)
+        try:
+            retrying = AsyncRetrying(
+                stop=stop_after_delay(OPEN_LOCK_SECS),
+                wait=wait_random(0.01, 0.1),
+                retry=retry_if_exception_type(BlockingIOError),
+                reraise=True,
+            )
+            try:
+                async for attempt in retrying:
+                    with attempt:
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StorageUnavailable(f"another process has held {self.path}.lock for a minute") from None
+            yield
+        finally:
+            os.close(lock)
+
+    def _make_files(self) -> int:
+        """Make the folder and the files when they are not there; the lock file, opened."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # History holds private messages: the log files take the rights of the database file.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            return os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StorageMismatch(f"{self.path} cannot be opened for writing: {error.strerror}") from None
+
+    async def prepare(self) -> None:
+        def switch() -> None:
+            connection = sqlite3.connect(self.path, timeout=BUSY_SECS, isolation_level=None)
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+            finally:
+                connection.close()
+
+        try:
+            await asyncio.to_thread(switch)
+        except sqlite3.OperationalError as error:
+            raise StorageUnavailable(str(error)) from None
+        except sqlite3.DatabaseError as error:
+            raise StorageMismatch(f"{self.path}: {error}") from None
+
+    async def holds_foreign_tables(self, connection: AsyncConnection) -> bool:
+        return bool(await connection.scalar(text("SELECT count(*) FROM sqlite_master")))
+
+    async def after_write(self, connection: AsyncConnection) -> None:
+        """Keep the log bounded: readers that overlap without a gap would let it grow for ever."""
+        try:
+            if self._wal.stat().st_size <= WAL_BYTES:
+                return
+        except FileNotFoundError:
+            return
+        raw: Any = (await connection.get_raw_connection()).driver_connection
+        await raw.execute(f"PRAGMA busy_timeout = {CHECKPOINT_WAIT_MS}")
+        try:
+            await raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.OperationalError:
+            pass  # a reader is in the way, or another does it: the next write tries again
+        finally:
+            await raw.execute(f"PRAGMA busy_timeout = {int(BUSY_SECS * 1000)}")
+
+
+def _engine(path: Path, *, size: int, begin: str, pragmas: list[str]) -> AsyncEngine:
+    engine = create_async_engine(
+        URL.create("sqlite+aiosqlite", database=str(path)),
+        pool_size=size,
+        max_overflow=0,
+        pool_timeout=POOL_SECS,
+        # the driver begins nothing by itself
+        connect_args={"timeout": BUSY_SECS, "isolation_level": None},
+    )
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def _set_up(connection: Any, _record: Any) -> None:
+        cursor = connection.cursor()
+        # FULL: what was committed survives a power cut; a mirror commits 256 rows at once, so it costs little.
+        for pragma in ("synchronous = FULL", "foreign_keys = ON", f"journal_size_limit = {WAL_BYTES}", *pragmas):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def _begin(connection: Any) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine
+
+
+def is_not_a_database(error: exc.DBAPIError) -> bool:
+    """Does SQLite say that the file is something else, or damaged?"""
+    return any(word in str(error.orig) for word in ("file is not a database", "malformed"))
