@@ -192,6 +192,7 @@ async def a_durable_readers_successor_gets_what_was_not_settled(world: World) ->
     assert await durable_to_the_end(run) == []
     await run.source.forget(run.read(), "reader")
     assert await durable_to_the_end(run) == ["e1", "e2", "e3", "e4", "e5", "e6", "end"]
+    await run.source.forget(run.read(), "reader")
 
 
 async def durable_to_the_end(run: Run) -> list[str]:
