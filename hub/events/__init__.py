@@ -31,6 +31,7 @@ from hub.events.records import TERMINAL_TYPES, AgentEventRecord, Ownership
 
 if TYPE_CHECKING:
     from hub.events.jetstream import JetStreamEventSource
+    from hub.events.postgres import PostgresEventSource
 
 
 def __getattr__(name: str) -> Any:
@@ -38,6 +39,10 @@ def __getattr__(name: str) -> Any:
         from hub.events.jetstream import JetStreamEventSource  # noqa: PLC0415 - loads nats
 
         return JetStreamEventSource
+    if name == "PostgresEventSource":
+        from hub.events.postgres import PostgresEventSource  # noqa: PLC0415 - loads asyncpg
+
+        return PostgresEventSource
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -46,6 +51,7 @@ __all__ = [
     "JetStreamEventSource",
     "MemoryEventSource",
     "MemoryEventStore",
+    "PostgresEventSource",
     "AgentEventRecord",
     "Ownership",
     "EventRead",

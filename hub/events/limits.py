@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, fields
 
+from tenacity import wait_exponential, wait_random
+from tenacity.wait import wait_base
+
 from hub.events.errors import InvalidInputError
 
 MIN_CURSOR_BYTES = 256  # the longest cursor that this version makes is under 200 bytes
@@ -61,6 +64,13 @@ class Limits:
             raise InvalidInputError(
                 f"reconnect_min_secs is {self.reconnect_min_secs}, above reconnect_max_secs {self.reconnect_max_secs}"
             )
+
+
+def reconnect_wait(limits: Limits) -> wait_base:
+    """How to wait for a lost backend: twice as long each time, within bounds, not all at the same moment."""
+    return wait_exponential(multiplier=limits.reconnect_min_secs, max=limits.reconnect_max_secs) + wait_random(
+        0, limits.reconnect_min_secs
+    )
 
 
 def check_number(name: str, value: object, least: float, most: float, *, whole: bool = True) -> None:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, TypeVarTuple
 
 import structlog
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_exponential_jitter
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from hub.events.base import EventEnvelope, EventRead, EventSubscription
 from hub.events.cursor import START, Position
@@ -18,6 +18,7 @@ from hub.events.errors import (
     InvalidInputError,
     SourceClosedError,
 )
+from hub.events.limits import reconnect_wait
 from hub.events.log import Feed, Item, Slice
 from hub.events.records import RunKey
 
@@ -177,12 +178,9 @@ class LogSubscription(EventSubscription):
         except BackendUnavailableError as error:
             if not error.retriable:
                 raise
-        limits = self._source.limits
         retrying = AsyncRetrying(
             retry=retry_if_exception(lambda e: isinstance(e, BackendUnavailableError) and e.retriable),
-            wait=wait_exponential_jitter(
-                initial=limits.reconnect_min_secs, max=limits.reconnect_max_secs, jitter=limits.reconnect_min_secs
-            ),
+            wait=reconnect_wait(self._source.limits),
             before_sleep=self._say,
             reraise=True,
         )

@@ -19,9 +19,10 @@ async def stored_events_come_first_then_live_ones_until_the_end(world: World) ->
     assert await reader == ["e1", "e2", "e3", "e4", "e5", "e6", "end"]
 
 
-async def a_reader_that_waits_gets_what_is_appended(world: World) -> None:
+async def a_reader_that_waits_is_woken_not_left_to_its_poll(world: World) -> None:
     run = world.run()
-    async with asyncio.timeout(DEADLINE_SECS), run.on(world.source()).source.subscribe(run.read()) as events:
+    reader = world.source(poll_secs=30)
+    async with asyncio.timeout(DEADLINE_SECS), reader.subscribe(run.read()) as events:
         for number in range(1, 6):
             waiting = asyncio.ensure_future(anext(events))
             await asyncio.sleep(0.01)  # so that it really waits; it gets the event either way
@@ -202,7 +203,7 @@ async def durable_to_the_end(run: Run) -> list[str]:
 
 CASES: tuple[Case, ...] = (
     stored_events_come_first_then_live_ones_until_the_end,
-    a_reader_that_waits_gets_what_is_appended,
+    a_reader_that_waits_is_woken_not_left_to_its_poll,
     nothing_is_missed_between_replay_and_live,
     three_and_a_half_pages_replay_while_the_producer_is_idle,
     a_subscription_ends_after_the_first_terminal_event_behind_its_cursor,
