@@ -1,146 +1,176 @@
-"""A real, private PostgreSQL cluster: made once a test process, a database of its own for each test."""
+"""A private PostgreSQL cluster for tests: unix socket only, started, killed and restarted at will.
 
+`initdb` and `postgres` refuse root, so under root they run as the user `postgres` (or `nobody`). Folders of pytest are
+closed to other users and too long for a socket path, so the cluster lives in a short folder of its own.
+"""
+
+import asyncio
+import getpass
 import os
 import pwd
-import secrets
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
+import uuid
 from pathlib import Path
 
-from tests.support.nats_server import free_port
+import asyncpg
+import pytest
 
-START_DEADLINE_SECS = 30.0  # a loaded two-core machine starts one in about a second
-STOP_DEADLINE_SECS = 30.0
-USER = "hub"
-
-# A kill -9 of the server is survived without fsync; only a power cut would not be.
-SETTINGS = {
-    "fsync": "off",
-    "full_page_writes": "off",
-    "shared_buffers": "32MB",
-    "max_connections": "100",
-    "autovacuum_naptime": "10s",
-    "listen_addresses": "127.0.0.1",
-}
+START_DEADLINE_SECS = 30.0  # recovery after a kill included
+STOP_DEADLINE_SECS = 20.0
+PLACES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/opt/homebrew/opt/postgresql*/bin", "/usr/local/pgsql/bin")
 
 
-def binaries() -> Path | None:
-    """The folder of the newest server's programs, or None when there is none."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
-    if found:
-        return found[-1].parent
+def postgres_binaries() -> Path | None:
+    """The folder with `initdb` and `postgres`, the newest version's; None: this machine has none."""
+    for place in PLACES:
+        root, _, pattern = place[1:].partition("/")
+        found = sorted(Path("/", root).glob(pattern), key=lambda path: (len(str(path)), str(path)))
+        found = [path for path in found if (path / "initdb").exists() and (path / "postgres").exists()]
+        if found:
+            return found[-1]
     on_path = shutil.which("initdb")
-    return Path(on_path).resolve().parent if on_path else None
+    return Path(on_path).resolve().parent if on_path and shutil.which("postgres") else None
 
 
-def why_not() -> str:
-    """Why no cluster can be made here; empty when one can."""
-    if binaries() is None:
-        return "no PostgreSQL server programs (initdb) on this machine"
-    if os.geteuid() == 0:
-        if shutil.which("setpriv") is None:
-            return "initdb refuses root, and there is no setpriv to leave it"
+def binaries_or_skip() -> Path:
+    """As `postgres_binaries`; without them the test is skipped with the reason."""
+    found = postgres_binaries()
+    if found is None:
+        pytest.skip("no PostgreSQL server on this machine (initdb and postgres): install the package postgresql")
+    return found
+
+
+def unprivileged_user() -> str | None:
+    """Who runs the cluster where this process is root; None: this process's own user."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
         try:
-            pwd.getpwnam("postgres")
+            pwd.getpwnam(name)
         except KeyError:
-            return "initdb refuses root, and there is no user postgres to be instead"
-    return ""
+            continue
+        return name
+    pytest.skip("PostgreSQL refuses root, and there is neither a user postgres nor nobody to run it as")
 
 
-class PostgresCluster:
-    """One server with its data folder. The port stays over `kill` and `start`."""
+class Postgres:
+    """One cluster. Its socket stays over `kill` and `start`, so clients find it again.
 
-    def __init__(self) -> None:
-        found = binaries()
-        assert found is not None, why_not()
-        self._bin = found
-        self.home = Path(tempfile.mkdtemp(prefix="pg-"))
+    Args:
+        durable: fsync on; only where crash safety is what is tested (a kill -9 of the server alone needs none).
+        settings: more settings for the server, e.g. `{"max_connections": "20"}`.
+    """
+
+    def __init__(self, *, durable: bool = False, settings: dict[str, str] | None = None) -> None:
+        self._binaries = binaries_or_skip()
+        self._user = unprivileged_user()
+        self.superuser = self._user or getpass.getuser()
+        self.home = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
         self.data = self.home / "data"
-        self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._as_user: list[str] = []
-        if os.geteuid() == 0:
-            account = pwd.getpwnam("postgres")
-            os.chown(self.home, account.pw_uid, account.pw_gid)
-            self._as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]
-        self._run("initdb", "-D", str(self.data), "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "-N")
+        self.log_file = self.home / "postgres.log"
+        if self._user is not None:
+            shutil.chown(self.home, self._user)
+        safe = "on" if durable else "off"
+        self._settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.home),
+            "fsync": safe,
+            "synchronous_commit": safe,
+            "full_page_writes": safe,
+            "shared_buffers": "32MB",
+            "max_connections": "100",
+            **(settings or {}),
+        }
+        self.process: subprocess.Popen[bytes] | None = None
 
-    def _run(self, program: str, *arguments: str) -> str:
-        done = subprocess.run(
-            [*self._as_user, str(self._bin / program), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            cwd=self.home,
-        )
-        if done.returncode:
-            raise RuntimeError(f"{program} failed: {done.stderr or done.stdout}")
-        return done.stdout
+    def url(self, database: str = "postgres", *, driver: str = "") -> str:
+        """Where to connect; `driver="+asyncpg"` for SQLAlchemy."""
+        return f"postgresql{driver}://{self.superuser}@/{database}?host={self.home}"
 
-    def _client(self, program: str, *arguments: str) -> str:
-        return self._run(program, "-h", "127.0.0.1", "-p", str(self.port), "-U", USER, *arguments)
+    def log_text(self) -> str:
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
-    def url(self, database: str = "postgres") -> str:
-        return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
+    def _as_user(self) -> dict[str, object]:
+        if self._user is None:
+            return {}
+        entry = pwd.getpwnam(self._user)
+        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
 
-    def start(self) -> "PostgresCluster":
-        assert self._process is None, "already running"
-        options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        log_file = self.home / "server.log"
-        with log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    *self._as_user,
-                    str(self._bin / "postgres"),
-                    *("-D", str(self.data), "-p", str(self.port), "-k", str(self.home)),
-                    *options,
-                ],
+    def initdb(self) -> None:
+        command = [str(self._binaries / "initdb"), "-D", str(self.data), "-A", "trust", "-E", "UTF8", "--no-sync"]
+        command += ["--locale=C", "-U", self.superuser]
+        done = subprocess.run(command, capture_output=True, check=False, cwd="/", **self._as_user())  # type: ignore[call-overload]
+        assert done.returncode == 0, f"initdb failed: {done.stderr.decode(errors='replace')}"
+
+    async def start(self) -> "Postgres":
+        assert self.process is None, "already running"
+        if not self.data.exists():
+            await asyncio.to_thread(self.initdb)
+        async with asyncio.timeout(START_DEADLINE_SECS):
+            while not await self._launch():
+                # A killed server's shared memory lives until its last backend has noticed.
+                await asyncio.sleep(0.1)
+        return self
+
+    async def _launch(self) -> bool:
+        settings = [argument for name, value in self._settings.items() for argument in ("-c", f"{name}={value}")]
+        with self.log_file.open("ab") as log:
+            self.process = subprocess.Popen(  # type: ignore[call-overload]
+                [str(self._binaries / "postgres"), "-D", str(self.data), *settings],
                 stdout=log,
                 stderr=log,
+                cwd="/",
                 start_new_session=True,
-                cwd=self.home,
+                **self._as_user(),
             )
-        deadline = time.monotonic() + START_DEADLINE_SECS
-        while True:
+        while self.process.poll() is None:
             try:
-                self._client("psql", "-d", "postgres", "-c", "SELECT 1")
-            except RuntimeError as error:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"{error}\n{log_file.read_text(errors='replace')}") from None
-                time.sleep(0.05)
-            else:
-                return self
+                connection = await asyncpg.connect(self.url(), timeout=5)
+            except (OSError, asyncpg.PostgresError, TimeoutError):
+                await asyncio.sleep(0.02)
+                continue
+            await connection.close()
+            return True
+        self.process = None
+        if "pre-existing shared memory" in self.log_text()[-2000:]:
+            return False
+        raise RuntimeError(f"postgres ended at start:\n{self.log_text()[-4000:]}")
 
-    def make_database(self) -> str:
-        """A new, empty database; its name."""
-        name = f"test_{secrets.token_hex(6)}"
-        self._client("createdb", name)
+    async def _ended(self) -> None:
+        assert self.process is not None
+        await asyncio.to_thread(self.process.wait, STOP_DEADLINE_SECS)
+        self.process = None
+
+    async def stop(self) -> None:
+        """An orderly, fast shutdown: sessions are ended, nothing is lost."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGINT)
+            await self._ended()
+
+    async def kill(self) -> None:
+        """kill -9 of the server and all its backends, which are its process group."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            await self._ended()
+
+    async def restart(self, *, graceful: bool = False) -> None:
+        await (self.stop() if graceful else self.kill())
+        await self.start()
+
+    async def create_database(self) -> str:
+        """A fresh, empty database; returns its name."""
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        connection = await asyncpg.connect(self.url())
+        try:
+            await connection.execute(f'CREATE DATABASE "{name}"')
+        finally:
+            await connection.close()
         return name
 
-    def drop_database(self, name: str) -> None:
-        self._client("dropdb", "--force", "--if-exists", name)
-
-    def _end(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait(STOP_DEADLINE_SECS)
-            self._process = None
-
-    def stop(self) -> None:
-        """Fast shutdown: clients are cut off. Stopping what does not run is fine."""
-        self._end(signal.SIGINT)
-
-    def kill(self) -> None:
-        """Immediate shutdown: as after a crash, the next start recovers.
-
-        SIGQUIT and not SIGKILL: the latter leaves the server's children and its shared memory behind.
-        """
-        self._end(signal.SIGQUIT)
-
-    def remove(self) -> None:
-        self.kill()
+    async def remove(self) -> None:
+        """Kill it and delete its folder."""
+        await self.kill()
         shutil.rmtree(self.home, ignore_errors=True)
