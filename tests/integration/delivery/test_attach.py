@@ -80,6 +80,7 @@ async def test_the_answer_is_the_contracts_json(responder: AttachResponder, bob:
             "js_prefix": "$JS.API",
             "max_age_secs": 604_800,
             "first_seq": 0,
+            "ack_wait_secs": 30,
         },
     }
 
