@@ -2,9 +2,11 @@
 
 import typer
 
+from hub.cli import bench
 from hub.cli.server import hub_command
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="The hub: durable messages between agents on NATS.")
 app.command("server", help="Every role in one process (also: hub-server).")(hub_command("router", "attach"))
 app.command("router", help="A router, with the mirror of history.")(hub_command("router"))
 app.command("attach", help="An attach responder.")(hub_command("attach"))
+app.add_typer(bench.app, name="bench")
