@@ -1,6 +1,18 @@
-"""The check of reply subjects: nothing that an agent sends chooses where the hub publishes."""
+"""The check of who asks and where the answer goes: nothing that an agent sends chooses where the hub publishes."""
+
+import re
+from typing import Final
+
+import msgspec
 
 from hub.protocol import subjects
+
+REQUEST_INFO: Final = "Nats-Request-Info"
+
+_AGENT_ACCOUNT: Final = "A_"
+_ANYBODYS: Final = ("_INBOX.", "_R_.")
+_TOKEN: Final = r"[^\x00-\x20.*>\x7f-\U0010ffff]+"  # printable ASCII without the dot and the wildcards
+_REST: Final = re.compile(rf"{_TOKEN}(?:\.{_TOKEN})*")
 
 
 def may_answer(reply: str, identity: str) -> bool:
@@ -10,4 +22,24 @@ def may_answer(reply: str, identity: str) -> bool:
     reply across accounts; and on no subject with a wildcard.
     """
     own = subjects.private_inbox(identity) + "."
-    return reply.startswith((own, "_INBOX.", "_R_.")) and not any(sign in reply for sign in "*> \t\r\n")
+    prefix = next((known for known in (own, *_ANYBODYS) if reply.startswith(known)), None)
+    return prefix is not None and _REST.fullmatch(reply, len(prefix)) is not None
+
+
+class _RequestInfo(msgspec.Struct):
+    acc: str = ""
+
+
+def fits_request_info(header: str | None, identity: str) -> bool:
+    """Does the server's `Nats-Request-Info` fit the identity in the subject?
+
+    Where agents live in accounts of their own (`A_<identity>`), the server itself writes there from which account a
+    request came, over whatever the asker put; without service imports there is none, and nothing to compare.
+    """
+    if header is None:
+        return True
+    try:
+        account = msgspec.json.decode(header, type=_RequestInfo).acc
+    except msgspec.DecodeError:
+        return False
+    return not account.startswith(_AGENT_ACCOUNT) or account == f"{_AGENT_ACCOUNT}{identity}"
