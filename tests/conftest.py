@@ -1,11 +1,13 @@
 """What every test may ask for: a nats-server of its own, and the mode that this run is for."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.nats_server import NatsServer
+from tests.support.postgres import Postgres
 
 MODES = ("core", "durable", "bound")
 MODE_MARKERS = {"core": "core_only", "durable": "durable_only", "bound": "bound_only"}
@@ -66,3 +68,24 @@ async def start_nats(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Na
 async def nats_server(start_nats: Callable[..., Awaitable[NatsServer]]) -> NatsServer:
     """A running nats-server with JetStream on a private store."""
     return await start_nats()
+
+
+@pytest.fixture(scope="session")
+def postgres_cluster() -> Iterator[Postgres]:
+    """One PostgreSQL cluster for all tests of this process; ask it for a database of your own, and never kill it."""
+    cluster = Postgres()
+    try:
+        asyncio.run(cluster.start())
+        yield cluster
+    finally:
+        asyncio.run(cluster.remove())
+
+
+@pytest.fixture
+async def postgres_server() -> AsyncIterator[Postgres]:
+    """A PostgreSQL cluster of the test's own, to kill and restart."""
+    cluster = Postgres()
+    try:
+        yield await cluster.start()
+    finally:
+        await cluster.remove()

@@ -9,6 +9,7 @@ changes, each measured on nats-py 2.16 and nats-server 2.15:
   status line is a status here; an ordinary header of that name is kept under `ORDINARY + name`.
 - Any `-ERR` but a permission closed the client for good; here it reconnects, as after a lost connection.
 - An exception in the reader or the reconnecting task left a client that is connected and deaf.
+- A flush wrote its PING past the frames that waited, so that its PONG proved nothing of a subscription before it.
 
 Besides it adds the two ways by which hot paths enter and leave the process: `subscribe_direct` calls a plain function
 out of the parser, `send` appends a ready frame that leaves at the end of the loop's turn.
@@ -268,6 +269,12 @@ class HardenedClient(Client):
             # The transport is closing: the read loop notices the same and reconnects; these frames are lost like those
             # in a socket's buffer, and every sender of ours repeats what was not acknowledged.
             log.debug("write failed", error=str(error))
+
+    async def _send_ping(self, future: "asyncio.Future[Any] | None" = None) -> None:
+        # nats-py writes the PING at once, past the frames that wait: its PONG would prove nothing of a subscription or
+        # a publish just before, and a flush is asked for exactly that.
+        self._write_pending()
+        await super()._send_ping(future)
 
     def hold(self) -> None:
         """Keep frames back: the connection is gone."""

@@ -225,12 +225,14 @@ class Delivery(msgspec.Struct, frozen=True):
     Attributes:
         stream_sequence: its place in the stream.
         delivered: how often it was delivered, this time included.
+        consumer_sequence: the number of this delivery among all of the consumer; a gap is a delivery that was lost.
         stored_ns: when the stream stored it, nanoseconds since the epoch, the server's clock.
         pending: messages behind it in the stream for this consumer.
     """
 
     stream_sequence: int
     delivered: int
+    consumer_sequence: int
     stored_ns: int
     pending: int
 
@@ -245,10 +247,12 @@ def read_delivery(reply: str) -> Delivery | None:
     if len(tokens) < 9 or tokens[0] != "$JS" or tokens[1] != "ACK":
         return None
     try:
-        delivered, sequence, _, stored, pending = (int(token) for token in tokens[start + 2 : start + 7])
+        delivered, sequence, consumer_sequence, stored, pending = (
+            int(token) for token in tokens[start + 2 : start + 7]
+        )
     except ValueError:
         return None
-    return Delivery(sequence, delivered, stored, pending)
+    return Delivery(sequence, delivered, consumer_sequence, stored, pending)
 
 
 ACK: Final = b"+ACK"

@@ -20,22 +20,30 @@ What holds everywhere:
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from hub.storage.orchestration import Leases, Sessions, Waves
 from hub.storage.records import (
     DEFAULT_LIMIT,
     DEFAULT_PAGE_BYTES,
     MAX_THREAD_DEPTH,
+    Activity,
     Agent,
     BatchReport,
+    Bucket,
     DeadLetter,
     EnvelopeFilter,
     EnvelopeRecord,
+    Hotspot,
+    Latency,
     NewDeadLetter,
     NewEnvelope,
     Page,
     Position,
+    RetentionRule,
+    RetentionStep,
     Sighting,
     Thread,
 )
@@ -166,6 +174,40 @@ class Envelopes(ABC):
         """
 
 
+class Stats(ABC):
+    """Figures over what is stored, computed in the database, up to now.
+
+    A window of `secs` seconds is at least 1 and at most 10 years (`BadValue`).
+    """
+
+    @abstractmethod
+    async def message_rate(self, *, secs: float = 3600, interval: str = "minute") -> list[Bucket]:
+        """Envelopes stored in each `minute`, `hour` or `day` (UTC) of the window, oldest first, empty ones included.
+
+        At most 10 000 buckets (`BadValue`: take a longer interval).
+        """
+
+    @abstractmethod
+    async def error_rate(self, *, secs: float = 3600, interval: str = "minute") -> list[Bucket]:
+        """As `message_rate`, of results with the status `error` (contract §7)."""
+
+    @abstractmethod
+    async def latency(self, *, secs: float = 3600, channel: str | None = None) -> Latency:
+        """From a `message` or `human` stored in the window to its first `message` reply.
+
+        For a direct message only its recipient's reply counts. Percentiles are by nearest rank. Of more than 50 000
+        messages in the window the newest 50 000 are looked at.
+        """
+
+    @abstractmethod
+    async def agent_activity(self, identity: str, *, secs: float = 86400) -> Activity:
+        """What the identity sent (`events`: of kind `event`) and was sent in the window, and what is pending now."""
+
+    @abstractmethod
+    async def channel_hotspots(self, *, secs: float = 3600, limit: int = 10) -> list[Hotspot]:
+        """The channels with the most envelopes in the window, most first, then by name."""
+
+
 class DeadLetters(ABC):
     """What could not be delivered."""
 
@@ -203,7 +245,11 @@ class Storage(ABC):
 
     agents: Agents
     envelopes: Envelopes
+    stats: Stats
     dead_letters: DeadLetters
+    sessions: Sessions
+    waves: Waves
+    leases: Leases
 
     @property
     @abstractmethod
@@ -234,6 +280,37 @@ class Storage(ABC):
     @abstractmethod
     async def check_health(self) -> float:
         """Ask the database something; the seconds that its answer took. Raises `StorageUnavailable`."""
+
+    @abstractmethod
+    async def apply_retention(self, rules: Sequence[RetentionRule], *, most: int = 500) -> RetentionStep:
+        """Remove at most about `most` records that the rules no longer keep, oldest first, in one short transaction.
+
+        Call it again until `done`, with a pause between steps. A wave goes with its tasks, and counts for a hundred.
+        Two processes that do so at once may remove one step more than a rule by size asks for.
+        """
+
+    @abstractmethod
+    async def backup(self, target: Path) -> None:
+        """Write a consistent, verified copy to a new file while others read and write.
+
+        Raises:
+            BadValue: the file exists, or the backend is copied with its own tools (the message says which).
+        """
+
+    @abstractmethod
+    async def restore(self, source: Path) -> None:
+        """Replace all content with a backup's, at once, also while others have the database open.
+
+        The storage id is the backup's, so mirrors find their consumers ahead of the restored position and read again
+        what the streams still hold; routers notice at their next start. `open` migrates an older backup.
+
+        Raises:
+            BadValue: the file is no backup of ours, or the backend is restored with its own tools.
+        """
+
+    @abstractmethod
+    async def vacuum(self) -> None:
+        """Give space that deletions left back to the system, and refresh the query planner's statistics."""
 
     async def __aenter__(self) -> Self:
         await self.open()

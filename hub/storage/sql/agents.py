@@ -25,6 +25,7 @@ from hub.storage.records import (
 )
 from hub.storage.sql import pages
 from hub.storage.sql.bulk import insert_for, insert_new
+from hub.storage.sql.checks import check_aware
 from hub.storage.sql.database import Database
 from hub.storage.sql.rows import Unstorable
 from hub.storage.sql.schema import agent_capabilities, agents
@@ -81,8 +82,7 @@ class SqlAgents(Agents):
         cursor: str | None = None,
         max_bytes: int = DEFAULT_PAGE_BYTES,
     ) -> Page[Agent]:
-        limit = pages.check_limit(limit)
-        pages.check_aware("seen_since", seen_since)
+        check_aware("seen_since", seen_since)
         conditions: list[ColumnElement[bool]] = []
         digests = {_digest(capability) for capability in capabilities}
         if len(digests) > MAX_CAPABILITIES:
@@ -97,18 +97,7 @@ class SqlAgents(Agents):
             conditions.append(A.identity.in_(able))
         if seen_since is not None:
             conditions.append(A.last_seen >= to_micros(seen_since))
-        return await self._database.read(
-            lambda connection: pages.read_page(
-                connection,
-                agents,
-                "registered_at",
-                [conditions],
-                _agent,
-                limit=limit,
-                cursor=cursor,
-                max_bytes=max_bytes,
-            )
-        )
+        return await PAGER.read(self._database, [conditions], limit=limit, cursor=cursor, max_bytes=max_bytes)
 
 
 def _values(sighting: Sighting, now: datetime) -> dict[str, Any]:
@@ -186,3 +175,6 @@ def _agent(row: Row[Any]) -> Agent:
         registered_at=from_micros(row.registered_at),
         last_seen=from_micros(row.last_seen),
     )
+
+
+PAGER: Final = pages.Pager(agents, "registered_at", _agent)

@@ -44,7 +44,11 @@ def _insert_arrays(table: Table, columns: tuple[str, ...]) -> Executable:
         Text() if isinstance(table.c[name].type, Name) else table.c[name].type for name in columns
     ]
     arrays = [bindparam(name, type_=ARRAY(kind)) for name, kind in zip(columns, kinds, strict=True)]
-    rows = func.unnest(*arrays).table_valued(*(column(name, kind) for name, kind in zip(columns, kinds, strict=True)))
+    rows = (
+        func.unnest(*arrays)
+        .table_valued(*(column(name, kind) for name, kind in zip(columns, kinds, strict=True)))
+        .render_derived()
+    )
     statement: Executable = (
         insert_for("postgresql", table)
         .from_select(list(columns), select(*(rows.c[name] for name in columns)))

@@ -8,13 +8,14 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import exc, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tenacity import AsyncRetrying, RetryCallState, stop_after_delay, wait_random_exponential
 
-from hub.storage.errors import StorageError, StorageUnavailable
+from hub.storage.errors import BadValue, StorageError, StorageUnavailable
 
 T = TypeVar("T")
 Work = Callable[[AsyncConnection], Awaitable[T]]
@@ -71,6 +72,21 @@ class Database(ABC):
     async def after_write(self, connection: AsyncConnection) -> None:  # noqa: B027 - nothing to do is a fine answer
         """Called outside any transaction after a commit."""
 
+    async def backup(self, target: Path) -> None:
+        """See `Storage.backup`."""
+        raise BadValue("backup", str(target), f"the server's own tool: pg_dump --format=custom --file={target} …")
+
+    async def restore(self, source: Path) -> None:
+        """See `Storage.restore`."""
+        raise BadValue("restore", str(source), f"the server's own tool: pg_restore --clean --if-exists … {source}")
+
+    @abstractmethod
+    async def vacuum(self) -> None:
+        """See `Storage.vacuum`."""
+
+    async def optimize(self) -> None:  # noqa: B027 - PostgreSQL does so by itself
+        """Refresh the planner's statistics if much has changed; cheap otherwise."""
+
     # transactions -----------------------------------------------------------------------------------------------------
 
     async def read(self, work: Work[T]) -> T:
@@ -89,6 +105,21 @@ class Database(ABC):
             what `work` raises: the transaction is rolled back.
         """
         return await self._shielded(self._retrying(self._write_once, work))
+
+    async def outside(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Run work that manages its own connection, outside of transactions.
+
+        Raises:
+            StorageUnavailable: the database does not answer.
+        """
+
+        async def run() -> T:
+            try:
+                return await work()
+            except (exc.SQLAlchemyError, OSError) as error:
+                raise translated(error, committing=False) or error from None
+
+        return await self._shielded(run())
 
     async def _read_once(self, work: Work[T]) -> T:
         try:

@@ -24,6 +24,7 @@ from hub.storage.records import (
 from hub.storage.sql import pages
 from hub.storage.sql.batch import Indexed, insert_batch
 from hub.storage.sql.bulk import insert_new
+from hub.storage.sql.checks import check_aware
 from hub.storage.sql.database import Database
 from hub.storage.sql.schema import dead_letters
 from hub.storage.sql.types import (
@@ -71,25 +72,13 @@ class SqlDeadLetters(DeadLetters):
         cursor: str | None = None,
         max_bytes: int = DEFAULT_PAGE_BYTES,
     ) -> Page[DeadLetter]:
-        limit = pages.check_limit(limit)
-        pages.check_aware("since", since)
+        check_aware("since", since)
         conditions: list[ColumnElement[bool]] = []
         if reason is not None:
             conditions.append(D.reason == reason)
         if since is not None:
             conditions.append(D.received_at >= to_micros(since))
-        return await self._database.read(
-            lambda connection: pages.read_page(
-                connection,
-                dead_letters,
-                "received_at",
-                [conditions],
-                _letter,
-                limit=limit,
-                cursor=cursor,
-                max_bytes=max_bytes,
-            )
-        )
+        return await PAGER.read(self._database, [conditions], limit=limit, cursor=cursor, max_bytes=max_bytes)
 
     async def get(self, dead_id: str) -> DeadLetter | None:
         async def work(connection: AsyncConnection) -> DeadLetter | None:
@@ -99,7 +88,7 @@ class SqlDeadLetters(DeadLetters):
         return await self._database.read(work)
 
     async def mark_replayed(self, dead_id: str, at: datetime | None = None) -> bool:
-        pages.check_aware("at", at)
+        check_aware("at", at)
         moment = to_micros(at or self._clock())
         statement = update(dead_letters).where(D.dead_id == dead_id, D.replayed_at.is_(None))
 
@@ -159,3 +148,6 @@ def _letter(row: Row[Any]) -> DeadLetter:
         received_at=from_micros(row.received_at),
         replayed_at=maybe_time(row.replayed_at),
     )
+
+
+PAGER: Final = pages.Pager(dead_letters, "received_at", _letter)

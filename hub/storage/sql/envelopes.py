@@ -26,6 +26,7 @@ from hub.storage.records import (
 from hub.storage.sql import pages
 from hub.storage.sql.batch import Indexed, insert_batch
 from hub.storage.sql.bulk import insert_new
+from hub.storage.sql.checks import check_aware
 from hub.storage.sql.database import Database
 from hub.storage.sql.positions import read_position, write_mirror_position
 from hub.storage.sql.rows import Unstorable, envelope_record, envelope_values
@@ -35,6 +36,7 @@ from hub.storage.sql.types import to_micros
 
 E: Final = envelopes.c
 MIRROR: Final = "mirror"
+PAGER: Final = pages.Pager(envelopes, "stored_at", envelope_record)
 
 # coalesce keeps a planner without statistics from looking through all that is open for one recipient
 _ANSWERED_BY_BATCH: Final = (
@@ -85,21 +87,9 @@ class SqlEnvelopes(Envelopes):
         cursor: str | None = None,
         max_bytes: int = DEFAULT_PAGE_BYTES,
     ) -> Page[EnvelopeRecord]:
-        limit = pages.check_limit(limit)
         conditions = _conditions(filters or EnvelopeFilter())
         branches = [[*conditions, *branch] for branch in _visible_branches(visible_to)]
-        return await self._database.read(
-            lambda connection: pages.read_page(
-                connection,
-                envelopes,
-                "stored_at",
-                branches,
-                envelope_record,
-                limit=limit,
-                cursor=cursor,
-                max_bytes=max_bytes,
-            )
-        )
+        return await PAGER.read(self._database, branches, limit=limit, cursor=cursor, max_bytes=max_bytes)
 
     async def get(
         self,
@@ -147,20 +137,8 @@ class SqlEnvelopes(Envelopes):
         cursor: str | None = None,
         max_bytes: int = DEFAULT_PAGE_BYTES,
     ) -> Page[EnvelopeRecord]:
-        limit = pages.check_limit(limit)
         conditions = [E.recipient == identity, E.is_open == 1, not_(answered())]
-        return await self._database.read(
-            lambda connection: pages.read_page(
-                connection,
-                envelopes,
-                "stored_at",
-                [conditions],
-                envelope_record,
-                limit=limit,
-                cursor=cursor,
-                max_bytes=max_bytes,
-            )
-        )
+        return await PAGER.read(self._database, [conditions], limit=limit, cursor=cursor, max_bytes=max_bytes)
 
 
 def visible(identity: str | None) -> list[ColumnElement[bool]]:
@@ -178,8 +156,8 @@ def _visible_branches(identity: str | None) -> list[list[ColumnElement[bool]]]:
 
 
 def _conditions(filters: EnvelopeFilter) -> list[ColumnElement[bool]]:
-    pages.check_aware("since", filters.since)
-    pages.check_aware("until", filters.until)
+    check_aware("since", filters.since)
+    check_aware("until", filters.until)
     pairs: list[tuple[Any, ColumnElement[Any]]] = [
         (filters.channel, E.channel),
         (filters.sender, E.sender),

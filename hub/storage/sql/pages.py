@@ -1,15 +1,15 @@
-"""Pager: newest-first lists by (time, seq), ended by a count and by the weight of what is in them."""
+"""Pager: lists in the order of (time, seq), ended by a count and by the weight of what is in them."""
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Select, Table, func, select, tuple_, union
+from sqlalchemy import ColumnElement, Row, Table, asc, desc, func, select, tuple_, union
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hub.storage.errors import BadValue
 from hub.storage.records import MAX_LIMIT, Page
+from hub.storage.sql.database import Database
 
 T = TypeVar("T")
 
@@ -17,17 +17,11 @@ CURSOR_RULE: Final = "the next_cursor of the page before"
 _CURSOR = re.compile(r"(-?[0-9]{1,18})\.([0-9]{1,18})")
 
 
-def check_limit(limit: object) -> int:
+def check_limit(limit: int) -> int:
     """A page's length, or `BadValue`."""
-    if isinstance(limit, int) and not isinstance(limit, bool) and 1 <= limit <= MAX_LIMIT:
+    if 1 <= limit <= MAX_LIMIT:
         return limit
     raise BadValue("limit", limit, f"a whole number from 1 to {MAX_LIMIT}")
-
-
-def check_aware(what: str, moment: datetime | None) -> None:
-    """Refuse a time without an offset: it would mean another time on every machine."""
-    if moment is not None and moment.tzinfo is None:
-        raise BadValue(what, moment.isoformat(), "a time with an offset")
 
 
 def read_cursor(cursor: str) -> tuple[int, int]:
@@ -38,62 +32,87 @@ def read_cursor(cursor: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-async def read_page(
-    connection: AsyncConnection,
-    table: Table,
-    order: str,
-    branches: Sequence[Sequence[ColumnElement[bool]]],
-    make: Callable[[Row[Any]], T],
-    *,
-    limit: int,
-    cursor: str | None,
-    max_bytes: int,
-) -> Page[T]:
-    """One page of `table`, newest first.
+class Pager(Generic[T]):
+    """Reads a table page by page, newest first.
 
     Args:
-        order: the time column that the list is ordered by.
-        branches: alternatives, each a list of conditions; a row that meets any is in. Each is read by itself in order
-            and cut at the limit, so that each can use its own index however many rows the others have.
+        table: it has the columns `seq` and `size`.
+        order: the name of its time column.
         make: a record of a whole row.
-        limit: checked by the caller.
-        cursor: where the page before ended; None for the first.
-        max_bytes: the page ends before its records weigh more, but holds at least one.
+        oldest_first: the other way round.
     """
-    chosen = _chosen(table, order, branches, limit, cursor)
-    weighed = select(
-        chosen.c.seq,
-        func.sum(chosen.c.size).over(order_by=[chosen.c[order].desc(), chosen.c.seq.desc()]).label("weight"),
-        func.row_number().over(order_by=[chosen.c[order].desc(), chosen.c.seq.desc()]).label("place"),
-        func.count().over().label("found"),
-    ).subquery()
-    # The records themselves are read at the end, and only those that the page has room for.
-    statement = (
-        select(table, weighed.c.found)
-        .join(weighed, table.c.seq == weighed.c.seq)
-        .where(weighed.c.place <= limit, (weighed.c.weight <= max_bytes) | (weighed.c.place == 1))
-        .order_by(table.c[order].desc(), table.c.seq.desc())
-    )
-    rows = (await connection.execute(statement)).all()
-    has_more = bool(rows) and rows[0].found > len(rows)
-    last = rows[-1] if has_more else None
-    return Page([make(row) for row in rows], f"{getattr(last, order)}.{last.seq}" if last else None)
 
+    def __init__(self, table: Table, order: str, make: Callable[[Row[Any]], T], *, oldest_first: bool = False) -> None:
+        self._table = table
+        self._order = order
+        self._make = make
+        self._turn: Callable[[Any], Any] = asc if oldest_first else desc
+        self._oldest_first = oldest_first
 
-def _chosen(
-    table: Table, order: str, branches: Sequence[Sequence[ColumnElement[bool]]], limit: int, cursor: str | None
-) -> Any:
-    """(seq, time, size) of the page's rows and one more, which tells that there is a next page."""
-    time = table.c[order]
-    after = [] if cursor is None else [tuple_(time, table.c.seq) < tuple_(*read_cursor(cursor))]
-    found: list[Select[Any]] = [
-        select(table.c.seq, time, table.c.size)
-        .where(*conditions, *after)
-        .order_by(time.desc(), table.c.seq.desc())
-        .limit(limit + 1)
-        for conditions in branches
-    ]
-    if len(found) == 1:
-        return found[0].subquery()
-    together = union(*(select(branch.subquery()) for branch in found)).subquery()
-    return select(together).order_by(together.c[order].desc(), together.c.seq.desc()).limit(limit + 1).subquery()
+    async def read(
+        self,
+        database: Database,
+        branches: Sequence[Sequence[ColumnElement[bool]]],
+        *,
+        limit: int,
+        cursor: str | None,
+        max_bytes: int,
+    ) -> Page[T]:
+        """One page.
+
+        Args:
+            branches: alternatives, each a list of conditions; a row that meets any is in. Each is read by itself in
+                order and cut at the limit, so that each can use its own index however many rows the others have.
+            limit: how many records at most.
+            cursor: where the page before ended; None for the first.
+            max_bytes: the page ends before its records weigh more, but holds at least one.
+
+        Raises:
+            BadValue: the limit or the cursor is none.
+        """
+        table, order = self._table, self._order
+        chosen = self._choose(branches, check_limit(limit), None if cursor is None else read_cursor(cursor))
+        in_order = [self._turn(chosen.c[order]), self._turn(chosen.c.seq)]
+        weighed = select(
+            chosen.c.seq,
+            func.sum(chosen.c.size).over(order_by=in_order).label("weight"),
+            func.row_number().over(order_by=in_order).label("place"),
+            func.count().over().label("found"),
+        ).subquery()
+        # The records themselves are read at the end, and only those that the page has room for.
+        statement = (
+            select(table, weighed.c.found)
+            .join(weighed, table.c.seq == weighed.c.seq)
+            .where(weighed.c.place <= limit, (weighed.c.weight <= max_bytes) | (weighed.c.place == 1))
+            .order_by(self._turn(table.c[order]), self._turn(table.c.seq))
+        )
+
+        async def work(connection: AsyncConnection) -> Page[T]:
+            rows = (await connection.execute(statement)).all()
+            has_more = bool(rows) and rows[0].found > len(rows)
+            last = rows[-1] if has_more else None
+            return Page([self._make(row) for row in rows], f"{getattr(last, order)}.{last.seq}" if last else None)
+
+        return await database.read(work)
+
+    def _choose(
+        self, branches: Sequence[Sequence[ColumnElement[bool]]], limit: int, after: tuple[int, int] | None
+    ) -> Any:
+        """(seq, time, size) of the page's rows and one more, which tells that there is a next page."""
+        seq, time = self._table.c.seq, self._table.c[self._order]
+        beyond: list[ColumnElement[bool]] = []
+        if after is not None:
+            here, there = tuple_(time, seq), tuple_(*after)
+            beyond = [here > there if self._oldest_first else here < there]
+        found = [
+            select(seq, time, self._table.c.size)
+            .where(*conditions, *beyond)
+            .order_by(self._turn(time), self._turn(seq))
+            .limit(limit + 1)
+            for conditions in branches
+        ]
+        if len(found) == 1:
+            return found[0].subquery()
+        together = union(*(select(branch.subquery()) for branch in found)).subquery()
+        first = select(together).order_by(self._turn(together.c[self._order]), self._turn(together.c.seq))
+        return first.limit(limit + 1).subquery()

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from hub.storage.errors import BadStorageUrl, StorageMismatch
 from hub.storage.sql.database import Database
+from hub.storage.sql.schema import metadata
 
 CONNECT_SECS: Final = 5.0
 STATEMENT_SECS: Final = 30  # the server ends a statement then; the client waits a little longer for it to say so
@@ -47,7 +48,12 @@ class PostgresDatabase(Database):
         if ssl is not None:
             arguments["ssl"] = ssl
         engine = create_async_engine(
-            address, pool_size=POOL_SIZE, max_overflow=0, pool_timeout=POOL_SECS, connect_args=arguments
+            address,
+            pool_size=POOL_SIZE,
+            max_overflow=0,
+            pool_timeout=POOL_SECS,
+            hide_parameters=True,  # private messages stay out of errors and logs
+            connect_args=arguments,
         )
         super().__init__(reader=engine, writer=engine)
 
@@ -67,6 +73,19 @@ class PostgresDatabase(Database):
         found = await self.read(encoding)
         if found != "UTF8":
             raise StorageMismatch(f"{self.url} has the encoding {found}; make it with ENCODING 'UTF8'")
+
+    async def vacuum(self) -> None:
+        async def run() -> None:
+            async with self.writer.connect() as connection:
+                raw: Any = (await connection.get_raw_connection()).driver_connection
+                await raw.execute("SET statement_timeout = 0")
+                try:
+                    for table in metadata.tables:
+                        await raw.execute(f"VACUUM (ANALYZE) {table}", timeout=MIGRATION_SECS)
+                finally:
+                    await raw.execute("RESET statement_timeout")
+
+        await self.outside(run)
 
     async def holds_foreign_tables(self, connection: AsyncConnection) -> bool:
         return False  # a shared database is fine; a table of ours under another's name fails to be made, and says so

@@ -214,7 +214,7 @@ wave_tasks = Table(
     Column("size", Integer, nullable=False),
     Column("result", Bytes),
     UniqueConstraint("wave_id", "task_id", name="uq_wave_tasks_name"),
-    Index("ix_wave_tasks_wave", "wave_id", "seq"),
+    Index("ix_wave_tasks_wave", "wave_id", "created_at", "seq"),
     Index("ix_wave_tasks_worker", "worker", "wave_id"),
 )
 

@@ -11,14 +11,16 @@ import os
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, event, exc, text
+from sqlalchemy import URL, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
 
 from hub.storage.errors import StorageMismatch, StorageUnavailable
+from hub.storage.sql import sqlite_copies
 from hub.storage.sql.database import Database
 
 BUSY_SECS: Final = 10.0  # how long one statement waits for the file's lock; `Database` tries again after that
@@ -26,6 +28,7 @@ READERS: Final = 4  # threads; more than the cores that a shared machine gives u
 POOL_SECS: Final = 30.0  # how long a task waits for this process's own connections
 OPEN_LOCK_SECS: Final = 60.0  # a migration of a large database by another process may take its time
 WAL_BYTES: Final = 64 * 1024 * 1024  # beyond this a writer makes the log start again instead of letting it grow
+ANALYSIS_ROWS: Final = 1000  # looked at in each index: a good guess for a few milliseconds
 CHECKPOINT_WAIT_MS: Final = 1000  # how long that may wait for readers, while other writers wait for us
 
 
@@ -95,6 +98,24 @@ class SqliteDatabase(Database):
     async def holds_foreign_tables(self, connection: AsyncConnection) -> bool:
         return bool(await connection.scalar(text("SELECT count(*) FROM sqlite_master")))
 
+    async def backup(self, target: Path) -> None:
+        await self.outside(partial(asyncio.to_thread, sqlite_copies.back_up, self.path, target))
+
+    async def restore(self, source: Path) -> None:
+        await self.outside(partial(asyncio.to_thread, sqlite_copies.restore, source, self.path))
+
+    async def vacuum(self) -> None:
+        await self.outside(partial(asyncio.to_thread, sqlite_copies.vacuum, self.path))
+
+    async def optimize(self) -> None:
+        async def run() -> None:
+            async with self.writer.connect() as connection:
+                raw: Any = (await connection.get_raw_connection()).driver_connection
+                await raw.execute(f"PRAGMA analysis_limit = {ANALYSIS_ROWS}")
+                await raw.execute("PRAGMA optimize")
+
+        await self.outside(run)
+
     async def after_write(self, connection: AsyncConnection) -> None:
         """Keep the log bounded: readers that overlap without a gap would let it grow for ever."""
         try:
@@ -118,6 +139,7 @@ def _engine(path: Path, *, size: int, begin: str, pragmas: list[str]) -> AsyncEn
         pool_size=size,
         max_overflow=0,
         pool_timeout=POOL_SECS,
+        hide_parameters=True,  # private messages stay out of errors and logs
         # the driver begins nothing by itself
         connect_args={"timeout": BUSY_SECS, "isolation_level": None},
     )
@@ -135,8 +157,3 @@ def _engine(path: Path, *, size: int, begin: str, pragmas: list[str]) -> AsyncEn
         connection.exec_driver_sql(begin)
 
     return engine
-
-
-def is_not_a_database(error: exc.DBAPIError) -> bool:
-    """Does SQLite say that the file is something else, or damaged?"""
-    return any(word in str(error.orig) for word in ("file is not a database", "malformed"))

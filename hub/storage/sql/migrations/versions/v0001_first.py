@@ -209,5 +209,5 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("seq"),
         sa.UniqueConstraint("wave_id", "task_id", name="uq_wave_tasks_name"),
     )
-    op.create_index("ix_wave_tasks_wave", "wave_tasks", ["wave_id", "seq"])
+    op.create_index("ix_wave_tasks_wave", "wave_tasks", ["wave_id", "created_at", "seq"])
     op.create_index("ix_wave_tasks_worker", "wave_tasks", ["worker", "wave_id"])

@@ -1,0 +1,93 @@
+"""Cancels: end what waits, mark what is in hand, remember what has not come yet (contract §7).
+
+A cancel is idempotent, so it needs no dedupe record: the same one again meets an ended turn, or is remembered anew.
+"""
+
+from typing import Final
+
+from hub.mailbox import endings, turn_rows
+from hub.mailbox.records import Cancelled, CancelVerdict, Outcome, Turn, TurnKind
+from hub.mailbox.requests import Cancel
+from hub.mailbox.states import IN_HAND, State
+from hub.mailbox.transaction import Tx
+
+EARLY_KEPT_MS: Final = 10 * 60 * 1000  # contract §7: a cancel that overtakes its task is remembered for 10 minutes
+EARLY_MOST_PER_SENDER: Final = 1000  # contract §7; beyond it a sender's own oldest go
+
+
+def cancel(tx: Tx, request: Cancel) -> Cancelled:
+    """Carry out a cancel whose sender may.
+
+    In hand: only marked, durably; whoever runs the turn is to stop it and to settle it, and whatever they settle it
+    with, and also after the process died, it ends as cancelled.
+    """
+    turn = _find(tx, request)
+    if turn is None:
+        _remember(tx, request)
+        return Cancelled(verdict=CancelVerdict.EARLY)
+    if turn.state is State.ENDED or turn.kind is TurnKind.CLOSE:
+        return Cancelled(verdict=CancelVerdict.TOO_LATE, seq=turn.seq)
+    if turn.state in IN_HAND:
+        tx.run("UPDATE turn SET cancel_requested = 1 WHERE seq = ?", turn.seq)
+        return Cancelled(verdict=CancelVerdict.STOP, seq=turn.seq)
+    endings.end(tx, turn, Outcome.cancelled())
+    return Cancelled(verdict=CancelVerdict.ENDED, seq=turn.seq)
+
+
+def wave_name(wave_id: str, task_id: str) -> str | None:
+    """The name under which an early cancel of a wave's task waits; None outside a wave."""
+    return f"wave {wave_id} {task_id}" if wave_id else None
+
+
+def take_early(tx: Tx, sender: str, envelope_id: str, wave: str | None) -> bool:
+    """Was this task cancelled before it came? What is found is used up."""
+    names = (_id_name(envelope_id), wave or "")
+    row = tx.one(
+        "SELECT max(recorded_at) FROM early_cancel WHERE sender = ? AND name IN (?, ?)",
+        sender,
+        *names,
+    )
+    if row[0] is None:
+        return False
+    tx.run("DELETE FROM early_cancel WHERE sender = ? AND name IN (?, ?)", sender, *names)
+    return bool(tx.now_ms - row[0] < EARLY_KEPT_MS)
+
+
+def _find(tx: Tx, request: Cancel) -> Turn | None:
+    row = None
+    if request.wave_id:
+        row = tx.one(
+            "SELECT start_turn FROM session WHERE starter = ? AND wave_id = ? AND session_id = ?",
+            request.sender,
+            request.wave_id,
+            request.task_id,
+        )
+    if row is None:
+        row = tx.one("SELECT turn FROM envelope WHERE sender = ? AND id = ?", request.sender, request.task_id)
+    return None if row is None else turn_rows.get(tx, row[0])
+
+
+def _remember(tx: Tx, request: Cancel) -> None:
+    """Remember an early cancel; with `wave_id` its id may be the wave's task id or an envelope's, so as both."""
+    wave = wave_name(request.wave_id or "", request.task_id)
+    for name in (_id_name(request.task_id), wave):
+        if name is not None:
+            tx.run(
+                "INSERT INTO early_cancel (sender, name, requested_by, recorded_at) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (sender, name) DO UPDATE SET recorded_at = excluded.recorded_at",
+                request.sender,
+                name,
+                request.requested_by,
+                tx.now_ms,
+            )
+    kept = EARLY_MOST_PER_SENDER
+    tx.run(
+        "DELETE FROM early_cancel WHERE (sender, name) IN (SELECT sender, name FROM early_cancel "
+        "WHERE requested_by = ? ORDER BY recorded_at DESC LIMIT -1 OFFSET ?)",
+        request.requested_by,
+        kept,
+    )
+
+
+def _id_name(envelope_id: str) -> str:
+    return f"id {envelope_id}"

@@ -1,0 +1,119 @@
+"""One conformance suite for every event source."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import asyncpg
+import nats
+import pytest
+
+from hub.events import (
+    AgentEventRecord,
+    EventRead,
+    JetStreamEventSource,
+    MemoryEventSource,
+    MemoryEventStore,
+    PostgresEventSource,
+)
+from hub.events.conformance import names, suite
+from hub.events.jetstream.subjects import DEFAULT_PREFIX, Subjects
+from hub.events.memory import StoredRecord
+from hub.events.postgres.migrations import NEWEST
+from hub.events.records import run_key
+from tests.support.nats_server import NatsServer
+from tests.support.postgres import Postgres
+
+
+@pytest.mark.parametrize("name", names())
+async def test_memory(name: str) -> None:
+    store = MemoryEventStore()
+
+    async def poison(read: EventRead) -> None:
+        run = store.run(run_key(read.ownership, read.session_id, read.run_id))
+        sequence = run.records[-1].sequence + 1 if run.records else 1
+        run.add(
+            StoredRecord(sequence, store.next_place(), f"broken-{sequence}", "2026-01-01T00:00:00.000Z", False, b"{")
+        )
+
+    await suite(lambda **options: MemoryEventSource(store=store, **options), poison=poison)[name].run()
+
+
+@pytest.fixture(scope="module")
+def jetstream_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """One server for the module: the cases share its stream."""
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    asyncio.run(server.start())
+    yield server
+    asyncio.run(server.kill())
+
+
+@pytest.mark.parametrize("name", names())
+async def test_jetstream(name: str, jetstream_server: NatsServer) -> None:
+    connection = await nats.connect(jetstream_server.url)
+    try:
+        setup = JetStreamEventSource(connection, stream="events", cursor_secret=b"x" * 32)
+        await setup.ensure_stream()
+        await setup.close()
+
+        async def poison(read: EventRead) -> None:
+            subject = Subjects(DEFAULT_PREFIX).run(run_key(read.ownership, read.session_id, read.run_id))
+            await connection.jetstream().publish(subject, b'{"id": "broken')
+
+        def make(**options: Any) -> JetStreamEventSource:
+            return JetStreamEventSource(connection, stream="events", **options)
+
+        await suite(make, poison=poison)[name].run()
+        info = await connection.jetstream().stream_info("events")
+        assert info.state.consumer_count == 0, "reading leaves no consumer behind"
+        assert not connection.is_closed
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(scope="module")
+def postgres_database(postgres_cluster: Postgres) -> str:
+    """One database for the module: the cases share its tables."""
+
+    async def prepare() -> str:
+        address = postgres_cluster.url(await postgres_cluster.create_database())
+        async with asyncpg.create_pool(address, min_size=1) as pool:
+            source = PostgresEventSource(pool, cursor_secret=b"x" * 32)
+            assert await source.migrate() == NEWEST
+            assert await source.migrate() == 0
+        return address
+
+    return asyncio.run(prepare())
+
+
+@pytest.mark.parametrize("name", names())
+async def test_postgres(name: str, postgres_database: str) -> None:
+    async with asyncpg.create_pool(postgres_database, min_size=1, max_size=24) as pool:
+
+        async def poison(read: EventRead) -> None:
+            run = run_key(read.ownership, read.session_id, read.run_id)
+            source = PostgresEventSource(pool, cursor_secret=b"x" * 32)
+            page = await source.page(read)
+            broken = AgentEventRecord(
+                id=f"broken-{len(page.events)}",
+                session_id=run.session_id,
+                run_id=run.run_id,
+                type="t",
+                timestamp="2026-01-01T00:00:00.000Z",
+                event={"type": "t", "sessionId": run.session_id, "runId": run.run_id},
+                redacted=True,
+                tenant_id=run.ownership.tenant_id,
+            )
+            stored = await source.append(broken)
+            await pool.execute(
+                "UPDATE prism_agent_events.records SET data = '{' WHERE id = $1 AND sequence = $2 AND run_key = "
+                "(SELECT run_key FROM prism_agent_events.runs WHERE tenant_id = $3)",
+                broken.id,
+                stored.sequence,
+                run.ownership.tenant_id,
+            )
+
+        def make(**options: Any) -> PostgresEventSource:
+            return PostgresEventSource(pool, listen=postgres_database, **options)
+
+        await suite(make, poison=poison)[name].run()
