@@ -191,16 +191,17 @@ def _has_lone_surrogate(item: Any) -> bool:
 
 
 def _shown_path(path: list[Any]) -> str:
-    """`["a", 3]` as `$.payload.a[3]`, safe to print."""
+    """`["a", 3]` as `$.payload.a[3]`, safe to print; None is no step."""
     shown = "$.payload"
-    for step in path[:_MOST_STEPS]:
+    steps = [step for step in path if step is not None]
+    for step in steps[:_MOST_STEPS]:
         if isinstance(step, int):
             shown += f"[{step}]"
         elif isinstance(step, str) and step.isidentifier() and step.isascii():
             shown += f".{step}"
         else:
             shown += f"[{step!a}]"
-    return shown[:200] + ("…" if len(path) > _MOST_STEPS or len(shown) > 200 else "")
+    return shown[:200] + ("…" if len(steps) > _MOST_STEPS or len(shown) > 200 else "")
 
 
 def _first_offence(text: bytes) -> BadPayload | None:
@@ -209,10 +210,9 @@ def _first_offence(text: bytes) -> BadPayload | None:
     key: Any = None
     for found in _TOKEN.finditer(text, 0, _PATH_SEARCH_MOST_BYTES):
         token, group = found.group(), found.lastgroup
-        where = [step for step in path if step is not None]
         if group == "open":
             if len(path) >= MAX_DEPTH:
-                return BadPayload(_shown_path(where), f"expected at most {MAX_DEPTH} levels of nesting, got more")
+                return BadPayload(_shown_path(path), f"expected at most {MAX_DEPTH} levels of nesting, got more")
             path.append(None if token == b"{" else 0)
         elif group == "close" and path:
             path.pop()
@@ -220,12 +220,12 @@ def _first_offence(text: bytes) -> BadPayload | None:
             path[-1] = path[-1] + 1 if isinstance(path[-1], int) else None
         elif group == "string":
             if any(escape.lastgroup == "lone" for escape in LONE_SURROGATES.finditer(token)):
-                return BadPayload(_shown_path(where), "expected Unicode text, got a lone surrogate")
+                return BadPayload(_shown_path(path), "expected Unicode text, got a lone surrogate")
             key = token[1:-1].decode(errors="replace")
         elif group == "colon" and path:
             path[-1] = key
         elif group == "number" and _is_out_of_range(token):
-            return BadPayload(_shown_path(where), f"expected a number in range, got {token[:40].decode()}")
+            return BadPayload(_shown_path(path), f"expected a number in range, got {token[:40].decode()}")
     return None
 
 
