@@ -2,7 +2,7 @@
 
 import typer
 
-from hub.cli import doctor, watch
+from hub.cli import bench, doctor, watch
 from hub.cli.running import CONTEXT
 from hub.cli.server import hub_command
 
@@ -17,6 +17,7 @@ app = typer.Typer(
 app.command("server", help="Every role in one process (also: hub-server).")(hub_command("router", "attach"))
 app.command("router", help="A router, with the mirror of history.")(hub_command("router"))
 app.command("attach", help="An attach responder.")(hub_command("attach"))
+app.add_typer(bench.app, name="bench")
 for name, command, text in (
     ("doctor", doctor.doctor, doctor.HELP),
     ("watch", watch.watch, watch.HELP),

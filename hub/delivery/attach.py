@@ -171,6 +171,7 @@ class AttachResponder:
             js_prefix=self._agent_js_prefix,
             max_age_secs=max_age // _NANOS if max_age else UNLIMITED,
             first_seq=state["first_seq"],
+            ack_wait_secs=self._config.ack_wait_secs,
         )
 
 

@@ -27,6 +27,7 @@ class AttachData(msgspec.Struct, frozen=True):
         js_prefix: where the client's JetStream API requests go.
         max_age_secs: how long the inbox stream keeps a message; -1 is for ever.
         first_seq: the oldest sequence of the inbox stream.
+        ack_wait_secs: after how long an unacked message comes again; the contract's 30 when the hub does not say.
     """
 
     stream: str
@@ -35,6 +36,7 @@ class AttachData(msgspec.Struct, frozen=True):
     js_prefix: str
     max_age_secs: int
     first_seq: int
+    ack_wait_secs: float = 30
 
 
 class Attached(msgspec.Struct, frozen=True):
@@ -117,5 +119,7 @@ def _require_valid(data: AttachData, identity: str) -> None:
     names.token(data.tasks_stream, "stream")
     if data.consumer != subjects.inbox_consumer(identity):
         raise BadName("consumer", data.consumer, subjects.inbox_consumer(identity))
+    if not data.ack_wait_secs > 0:
+        raise BadName("ack wait", data.ack_wait_secs, "seconds, more than 0")
     for part in data.js_prefix.removeprefix("$").split("."):
         names.token(part, "JetStream prefix")

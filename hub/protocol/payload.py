@@ -14,7 +14,7 @@ MAX_DEPTH: Final = 128  # contract §1: nesting deeper than this is refused; a s
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**64 - 1  # int64 and uint64 together: what other languages can hold
 
-_MOST_VALUES: Final = 8_388_608  # more have no room in a message of 8 MiB; also what ends a value that holds itself
+MOST_VALUES: Final = 8_388_608  # more have no room in a message of 8 MiB; also what ends a value that holds itself
 _PATH_SEARCH_MOST_BYTES: Final = 262_144  # beyond this only "$.payload" is named: finding a path must not cost seconds
 _MOST_STEPS: Final = 8  # of a path, for people
 _SHORTEST_SUSPECT_DIGITS: Final = 19  # 2**63 has 19 digits: shorter integers are always in range
@@ -64,7 +64,7 @@ def encode_payload(value: Any) -> bytes:
             int64/uint64, a lone surrogate, nesting deeper than 128, or more than 8 388 608 values, which is what a
             value that holds itself comes to. `path` names the place.
     """
-    levels = _levels(value, _MOST_VALUES)
+    levels = _levels(value, MOST_VALUES)
     try:
         return msgspec.json.encode(value, enc_hook=_plain)
     except UnicodeEncodeError:

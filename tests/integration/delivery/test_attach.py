@@ -12,6 +12,7 @@ from hub.delivery.attach import AttachResponder, Outcome
 from hub.delivery.attach_request import AttachData, Attached, NoHub, Refused, TimedOut, request_attach
 from hub.delivery.config import DeliveryConfig, parse
 from hub.delivery.connection import Connection
+from hub.delivery.errors import PermissionDenied
 from hub.delivery.jetstream import JetStreamApi
 from tests.integration.delivery.conftest import Connect
 from tests.support.nats_server import NatsServer
@@ -79,6 +80,7 @@ async def test_the_answer_is_the_contracts_json(responder: AttachResponder, bob:
             "js_prefix": "$JS.API",
             "max_age_secs": 604_800,
             "first_seq": 0,
+            "ack_wait_secs": 30,
         },
     }
 
@@ -288,4 +290,39 @@ async def test_start_and_stop_are_idempotent_and_stop_ends_the_answers(
     assert await request_attach(bob, "bob") == NoHub()
     await responder.start()
     assert isinstance(await request_attach(bob, "bob"), Attached)
+    await responder.stop()
+
+
+async def test_an_agent_in_an_account_of_its_own_attaches_and_reads(start_nats: Any, connect: Connect) -> None:
+    """The topology of bound mode: the request comes with `_R_.` and the server's own word on whose it is."""
+    services = [
+        '"hub.delivery.bob.inbox"',
+        '"$JS.ACK.HUB_INBOX.inbox-bob.>"',
+        '"$JS.API.CONSUMER.MSG.NEXT.HUB_INBOX.inbox-bob"',
+    ]
+    exports = ", ".join(
+        [
+            '{service: "hub.delivery.*.inbox"}',
+            '{service: "$JS.ACK.HUB_INBOX.*.>"}',
+            '{service: "$JS.API.CONSUMER.MSG.NEXT.HUB_INBOX.*", response_type: stream, threshold: "30s"}',
+        ]
+    )
+    imports = ", ".join(f"{{service: {{account: HUB, subject: {subject}}}}}" for subject in services)
+    grants = f'publish: {{allow: [{", ".join(services)}]}}, subscribe: {{allow: ["_INBOX_bob.>"]}}'
+    server = await start_nats(
+        config=f"""accounts {{
+            HUB {{jetstream: enabled, users: [{{user: hub, password: hub}}], exports: [{exports}]}}
+            A_bob {{users: [{{user: bob, password: bob, permissions: {{{grants}}}}}], imports: [{imports}]}}
+        }}"""
+    )
+    hub = await connect(server, user="hub", password="hub")
+    await streams.ensure(JetStreamApi(hub), CONFIG)
+    responder = AttachResponder(hub, CONFIG)
+    await responder.start()
+    await deliver(hub, b"1")
+    bob = await connect(server, user="bob", password="bob", identity="bob")
+    assert isinstance(await request_attach(bob, "bob"), Attached)
+    assert await pull(bob, 1) == [b"1"]
+    with pytest.raises(PermissionDenied):
+        await request_attach(bob, "alice")
     await responder.stop()

@@ -223,7 +223,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(JSON_VALUES)
 def test_any_json_is_a_config_or_one_clear_error(value: Any) -> None:
     try:

@@ -1,7 +1,7 @@
 """The memory of acked messages is bounded and keyed by sender and id."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hub.delivery.dedupe import ACKED_MOST, AckedMemory
@@ -35,6 +35,7 @@ def test_no_room_at_all_is_refused() -> None:
         AckedMemory(most=0)
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("12345"))), st.integers(1, 5))
 def test_it_holds_exactly_the_most_recent_distinct_ones(acked: list[tuple[str, str]], most: int) -> None:
     memory = AckedMemory(most=most)
