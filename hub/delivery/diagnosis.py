@@ -26,7 +26,8 @@ class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
         unacked: delivered and not acked.
         most_unacked: the limit of that; 0 or less is none.
         pulls: requests that wait for a message: 0 means that nobody reads.
-        floor_seq: everything up to this sequence is acked.
+        floor_seq: everything up to this sequence is acked, or gone.
+        delivered_seq: the newest sequence that was delivered.
         idle_secs: since the last ack, or since it was made when there was none.
         oldest_seq: sequence of the oldest message that is not acked; None when it was not looked up.
         oldest_secs: that message's age.
@@ -38,6 +39,7 @@ class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
     most_unacked: int
     pulls: int
     floor_seq: int
+    delivered_seq: int
     idle_secs: float
     oldest_seq: int | None = None
     oldest_secs: float | None = None
@@ -78,6 +80,7 @@ def consumer_state(info: Mapping[str, Any], now: datetime) -> ConsumerState:
         most_unacked=int((info.get("config") or {}).get("max_ack_pending") or 0),
         pulls=int(info.get("num_waiting") or 0),
         floor_seq=int(floor.get("stream_seq") or 0),
+        delivered_seq=int((info.get("delivered") or {}).get("stream_seq") or 0),
         idle_secs=idle or 0.0,
     )
 
@@ -96,12 +99,13 @@ def judge_stream(found: StreamFinding, info: Mapping[str, Any] | None) -> Findin
         unsafe = [field for field in found.drift if found.consumer or field.field not in blueprints.LIMITS]
         fields = "; ".join(map(str, found.drift))
         advice = "restart a router with this delivery config, or give this command the hub's (--delivery-config)"
-        data = {"drift": [{"field": d.field, "found": d.found, "wanted": d.wanted} for d in found.drift]}
-        return Finding(name, "fail" if unsafe else "warn", f"is not as configured: {fields}; {advice}", data)
+        drift = {"drift": [{"field": d.field, "found": d.found, "wanted": d.wanted} for d in found.drift]}
+        return Finding(name, "fail" if unsafe else "warn", f"is not as configured: {fields}; {advice}", drift)
     if info is None:
         return Finding(name, "ok", "as configured")
     state, config = info["state"], info["config"]
     data = {
+        "role": found.role,
         "messages": state["messages"],
         "bytes": state["bytes"],
         "first_seq": state["first_seq"],
@@ -198,13 +202,15 @@ def judge_mirror(stream: str, state: ConsumerState) -> Finding:
     return Finding(name, "ok", f"{state.name}: history lacks {counted(state.unread, 'message')}", data)
 
 
-def summary_of_inboxes(states: Sequence[ConsumerState], total: int) -> Finding:
-    """All inboxes in one line."""
+def summary_of_inboxes(states: Sequence[ConsumerState], total: int, limit: int) -> Finding:
+    """All inboxes in one line; `limit` as in `judge_inbox`."""
     unread = sum(state.unread for state in states)
+    full = sum(0 < limit <= state.unread for state in states)
     stalled = sum(state.is_stalled for state in states)
     seen = "" if len(states) >= total else f" (the first {len(states)} of {total} were looked at)"
     text = f"{counted(total, 'inbox', 'inboxes')}{seen}, {counted(unread, 'unread message')}, {stalled} stalled"
-    data = {"inboxes": total, "seen": len(states), "unread": unread, "stalled": stalled}
+    text += f", {full} full" if full else ""
+    data = {"inboxes": total, "seen": len(states), "unread": unread, "stalled": stalled, "full": full}
     return Finding("inboxes", "ok", text, data)
 
 
@@ -231,5 +237,7 @@ def _data(state: ConsumerState) -> dict[str, Any]:
         "pulls": state.pulls,
         "stalled": state.is_stalled,
         "since_ack_secs": round(state.idle_secs, 3),
+        "delivered_seq": state.delivered_seq,
+        "oldest_seq": state.oldest_seq,
         "oldest_secs": None if state.oldest_secs is None else round(state.oldest_secs, 3),
     }

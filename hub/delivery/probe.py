@@ -3,33 +3,24 @@
 The one place that feeds the doctor, readiness, status and `$SRV`. What this identity may not see is said, not alarmed.
 """
 
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
-
-import msgspec
+from typing import Any, Literal
 
 from hub.delivery import diagnosis, inspector
 from hub.delivery.config import DeliveryConfig
 from hub.delivery.connection import Connection
-from hub.delivery.diagnosis import ConsumerState
-from hub.delivery.errors import DeliveryError, PermissionDenied
+from hub.delivery.errors import DeliveryError
 from hub.delivery.grants import StreamNames, look_at_grants, not_visible
+from hub.delivery.inbox_look import InboxLook, look_up
 from hub.delivery.jetstream import JetStreamApi
 from hub.delivery.refusals import ConsumerMissing, JetStreamDisabled, ServerTooOld, StreamMissing
 from hub.delivery.report import Finding, Mode, Report, counted
 from hub.delivery.services import ATTACH, ROUTER, Service, described, roll_call
-from hub.protocol import names, subjects
+from hub.protocol import subjects
 
 Told = Literal["auto", "core", "durable"]
-
-_NANOS: Final = 1_000_000_000
-_INBOX_PREFIX: Final = "inbox-"
-_MIRROR_PREFIX: Final = "mirror-"
-_MOST_INBOXES: Final = 2048  # 8 pages; a look must not take minutes where there are a million
-_MOST_ALONE: Final = 64  # looked up one by one, where the list is not allowed
-_MOST_OLDEST: Final = 32  # inboxes whose oldest message is looked up: a request each
-_MOST_SHOWN: Final = 20
 
 
 async def probe(
@@ -52,10 +43,12 @@ async def probe(
     Returns:
         The report. What goes wrong while looking is a finding in it; this raises only what is a mistake of ours.
     """
+    began = time.perf_counter()  # the loop's clock counts in milliseconds
     try:
-        rtt_secs = await connection.check_health()
+        await connection.check_health()
     except DeliveryError as error:
         return Report("unknown", (Finding("server", "fail", f"{connection.settings.shown_servers}: {error}"),))
+    rtt_secs = time.perf_counter() - began
     look = _Look(connection, config, inboxes)
     services: list[Service] = []
     if not is_light:
@@ -66,8 +59,10 @@ async def probe(
     look.server(rtt_secs)
     if not is_light:
         look.judge_hub(services)
-    if look.mode == "core":
+    if mode == "core":
         look.say("jetstream", "core mode: no JetStream request was made")
+    elif look.mode == "core":
+        await look.leftover()
     elif look.has_streams:
         await look.inboxes(is_light=is_light)
     if connection.identity is not None and not is_light:
@@ -181,7 +176,8 @@ class _Look:
             if info is None or each.drift:
                 self.findings.append(diagnosis.judge_stream(each, None))
             if info is not None:
-                self.findings.append(diagnosis.judge_router(await self._state(each.stream, info, subjects.INGRESS_ALL)))
+                state = await look_up(self._js, each.stream, info, subjects.INGRESS_ALL)
+                self.findings.append(diagnosis.judge_router(state))
             return
         try:
             stream = None if each.is_missing else await self._js.stream_info(each.stream)
@@ -200,119 +196,23 @@ class _Look:
         except (ConsumerMissing, StreamMissing):
             return None
 
-    async def _state(
-        self, stream: str, info: dict[str, Any], subject: str, *, with_oldest: bool = True
-    ) -> ConsumerState:
-        """A consumer's state, and when there is a reason to look, the age of its oldest message that is not acked."""
-        now = diagnosis.moment(info.get("ts")) or self.now or datetime.now(UTC)
-        state = diagnosis.consumer_state(info, now)
-        if not with_oldest or not state.unread:
-            return state
-        try:
-            message = await self._js.next_message(stream, subject, state.floor_seq + 1)
-        except DeliveryError:
-            return state  # an operator may not read messages: the state goes without an age
-        if message is None:
-            return state
-        age = diagnosis.age_secs(message.get("time"), now)
-        return msgspec.structs.replace(state, oldest_seq=int(message["seq"]), oldest_secs=age)
-
-    # Inboxes and mirrors
-
     async def inboxes(self, *, is_light: bool) -> None:
-        """Every identity's inbox in one line, and those by name that somebody must look at."""
-        stream = self._config.inbox.name
-        try:
-            infos, total = await self._listed(stream)
-        except (JetStreamDisabled, StreamMissing):
-            return  # said already
-        except PermissionDenied as error:
-            await self._inboxes_alone(stream, error)
-        except DeliveryError as error:
-            self.findings.append(not_visible("inboxes", error, self._connection.identity))
-        else:
-            await self._judge_inboxes(stream, infos, total)
-            if not is_light:
-                await self._unattached(stream, infos, total)
-            await self._mirrors(stream, infos)
-            await self._tasks_mirrors()
+        """Inboxes and the mirrors of history."""
+        look = InboxLook(self._js, self._config, wanted=self._wanted, identity=self._connection.identity)
+        self.findings += await look.findings(is_light=is_light)
 
-    async def _listed(self, stream: str) -> tuple[list[dict[str, Any]], int]:
-        infos: list[dict[str, Any]] = []
-        total = 1
-        while len(infos) < min(total, _MOST_INBOXES):
-            page, total = await self._js.consumer_page(stream, len(infos))
-            if not page:
-                break
-            infos += page
-        return infos, max(total, len(infos)) if infos else 0
-
-    async def _inboxes_alone(self, stream: str, denied: PermissionDenied) -> None:
-        """Where consumers may be looked up and not listed: those of the identities that have mail, or were named."""
+    async def leftover(self) -> None:
+        """Core routers beside a stream that captures what is sent: all of it would be routed again later."""
+        stream = self._config.ingress.name
         try:
-            held = await self._js.subject_counts(stream, subjects.INBOX_ALL)
-            owners = sorted(held, key=held.__getitem__, reverse=True)
-            identities = [subject.rpartition(".")[2] for subject in owners][:_MOST_ALONE]
-            infos = []
-            for identity in dict.fromkeys([*self._wanted, *identities]):
-                info = await self._consumer(stream, subjects.inbox_consumer(identity))
-                if info is not None:
-                    infos.append(info)
+            info = await self._js.stream_info(stream)
         except DeliveryError:
-            self.findings.append(not_visible("inboxes", denied, self._connection.identity))
-            return
-        await self._judge_inboxes(stream, infos, len(infos))
-
-    async def _judge_inboxes(self, stream: str, infos: list[dict[str, Any]], total: int) -> None:
-        others = sum(not info["name"].startswith(_INBOX_PREFIX) for info in infos)
-        mine = [info for info in infos if info["name"].startswith(_INBOX_PREFIX)]
-        mine.sort(key=lambda info: info["num_pending"] + info["num_ack_pending"], reverse=True)
-        settings = self._config.inbox
-        states, judged = [], []
-        for place, info in enumerate(mine):
-            identity = info["name"].removeprefix(_INBOX_PREFIX)
-            with_oldest = place < _MOST_OLDEST or identity in self._wanted
-            state = await self._state(stream, info, subjects.inbox(identity), with_oldest=with_oldest)
-            states.append(state)
-            limit, age = settings.max_msgs_per_subject, settings.max_age_secs
-            judged.append(diagnosis.judge_inbox(identity, state, limit=limit, max_age_secs=age))
-        self.findings.append(diagnosis.summary_of_inboxes(states, max(0, total - others)))
-        bad, left_out = diagnosis.worst(judged, _MOST_SHOWN)
-        shown = {finding.name for finding in bad}
-        asked = [f for f in judged if f.name.removeprefix("inbox ") in self._wanted and f.name not in shown]
-        self.findings += [*asked, *bad]
-        if left_out:
-            self.findings.append(Finding("inboxes", "warn", f"{left_out} more inboxes like these are not shown"))
-
-    async def _unattached(self, stream: str, infos: list[dict[str, Any]], total: int) -> None:
-        if total > len(infos):
-            return  # who has a consumer is not known for all
-        attached = {info["name"] for info in infos}
-        try:
-            held = await self._js.subject_counts(stream, subjects.INBOX_ALL)
-        except DeliveryError:
-            return
-        counts = {subject.rpartition(".")[2]: count for subject, count in held.items()}
-        alone = {
-            identity: count
-            for identity, count in counts.items()
-            if names.is_token(identity) and subjects.inbox_consumer(identity) not in attached
-        }
-        self.findings += diagnosis.judge_unattached(alone, self._config.inbox.max_msgs_per_subject)
-
-    async def _mirrors(self, stream: str, infos: list[dict[str, Any]]) -> None:
-        for info in infos:
-            if info["name"].startswith(_MIRROR_PREFIX):
-                state = await self._state(stream, info, "", with_oldest=False)
-                self.findings.append(diagnosis.judge_mirror(stream, state))
-
-    async def _tasks_mirrors(self) -> None:
-        stream = self._config.tasks.name
-        try:
-            infos, _ = await self._js.consumer_page(stream)
-        except DeliveryError:
-            return
-        await self._mirrors(stream, infos)
+            return  # it is not there, or this identity may not look
+        text = (
+            f"core routers run and {stream} still captures what is sent ({info['state']['messages']} messages): a "
+            "durable router would route it all again; start the hub with --durable, or delete that stream"
+        )
+        self.findings.append(Finding(f"stream {stream}", "fail", text, {"messages": info["state"]["messages"]}))
 
     # Grants
 
