@@ -14,9 +14,11 @@ from prometheus_client import CollectorRegistry
 from hub.delivery import config as delivery_config
 from hub.delivery import streams
 from hub.delivery.attach import AttachResponder
+from hub.delivery.attach_metrics import AttachMetrics
 from hub.delivery.config import DeliveryConfig
 from hub.delivery.connection import Connection
 from hub.delivery.errors import BadSettings, CannotConnect, DeliveryError
+from hub.delivery.health import HealthWatch
 from hub.delivery.jetstream import JetStreamApi
 from hub.delivery.micro import MicroService
 from hub.delivery.refusals import ConfigError, ConfigNotReadable
@@ -162,6 +164,7 @@ class HubProcess:
         self._connection: Connection | None = None
         self._router: RouterService | None = None
         self._attach: AttachResponder | None = None
+        self._health: HealthWatch | None = None
         self._http: HttpEndpoint | None = None
         self._micro: list[MicroService] = []
         self._is_ready = False
@@ -216,20 +219,23 @@ class HubProcess:
             log.info("core mode: nothing is stored for those who are away", server=self._settings.shown_servers)
         if "router" in self._options.roles:
             metrics = RouterMetrics(self._registry)
+            self._health = HealthWatch(connection, self._config, on_report=metrics.take)
             self._router = RouterService(
                 connection, config=self._config, storage=self._storage, metrics=metrics, on_step=self._on_step
             )
             await self._router.start()
+            self._health.start()
             await self._serve_micro(
                 "hub-router",
                 "Routes envelopes",
                 {"ingress": (subjects.INGRESS_ALL, subjects.QUEUE_ROUTER)},
-                self._router.describe,
+                self.describe,
             )
         if "attach" in self._options.roles and self._config is not None:
             if self._router is None:
                 await streams.verify(JetStreamApi(connection), self._config, deadline_secs=VERIFY_SECS)
-            self._attach = AttachResponder(connection, self._config)
+            counts = AttachMetrics(self._registry)
+            self._attach = AttachResponder(connection, self._config, on_outcome=counts.take)
             await self._attach.start()
             await self._serve_micro(
                 "hub-attach",
@@ -254,6 +260,7 @@ class HubProcess:
             description=description,
             endpoints=endpoints,
             stats=stats,
+            metadata={"mode": self.mode},
         )
         await service.start()
         self._micro.append(service)
@@ -272,6 +279,8 @@ class HubProcess:
         return Exit.ERROR
 
     async def _stop(self) -> None:
+        if self._health is not None:
+            await self._health.stop()
         for service in self._micro:
             await service.stop()
         if self._attach is not None:
@@ -286,6 +295,11 @@ class HubProcess:
             await asyncio.to_thread(self._http.stop)
         log.info("stopped", uptime_secs=round(time.monotonic() - self._started_at, 1))
 
+    def describe(self) -> dict[str, Any]:
+        """The router's numbers and the last look at what it stands on, for `$SRV.STATS`."""
+        router = {} if self._router is None else self._router.describe()
+        return {**router, "health": None if self._health is None else self._health.describe()}
+
     def readiness(self) -> Readiness:
         """Does this process do its work? Called from the endpoint's thread: it only reads."""
         broken, lagging = [], []
@@ -295,6 +309,9 @@ class HubProcess:
             broken.append("not connected to NATS")
         if self._router is not None and self._storage is not None and not self._router.is_recording:
             lagging.append("storage does not answer yet: routing goes on, history waits")
+        if self._health is not None:
+            broken += self._health.failures()
+            lagging += self._health.warnings()
         return Readiness(not broken, (*broken, *lagging))
 
 

@@ -136,8 +136,8 @@ class Connection:
 
     @property
     def server_version(self) -> str:
-        """The server's version as it says."""
-        return str(self.client.connected_server_version)
+        """The server's version as it says, `2.15.1`."""
+        return repr(self.client.connected_server_version).removeprefix("<nats server v").removesuffix(">")
 
     async def wait_closed(self) -> None:
         """Return when the connection has ended for good; the owner of a process ends it then."""

@@ -6,7 +6,7 @@ from typing import Final
 ACKED_MOST: Final = 4096  # contract §5: what has no disk remembers this many
 
 
-class RepeatMemory:
+class AckedMemory:
     """Remembers the last `(from, id)` that are done with, bounded; the one that came again last leaves last.
 
     In an inbox only what was acked belongs here: a message that was delivered and not acked comes again and must be

@@ -33,6 +33,7 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 NOT_ENABLED: Final = frozenset({10035, 10039, 10076})
 STREAM_MISSING: Final = 10059
 CONSUMER_MISSING: Final = frozenset({10014, 10149})  # the second answers an update
+NO_MESSAGE: Final = 10037
 STREAM_EXISTS: Final = 10058  # with another config
 SUBJECTS_OVERLAP: Final = 10065
 CONSUMER_EXISTS: Final = 10148  # with another config
@@ -112,6 +113,30 @@ class JetStreamApi:
         """The names of a stream's consumers, the first 1024 of them."""
         answer = await self._ask(f"CONSUMER.NAMES.{stream}", {"offset": 0}, f"consumers on stream {stream}: list")
         return list(answer.get("consumers") or ())
+
+    async def consumer_page(self, stream: str, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+        """Config and state of a stream's consumers, 256 from `offset` on, and how many there are in all."""
+        answer = await self._ask(
+            f"CONSUMER.LIST.{stream}", {"offset": offset}, f"consumers on stream {stream}: look up"
+        )
+        return list(answer.get("consumers") or ()), int(answer.get("total") or 0)
+
+    async def subject_counts(self, stream: str, subject_filter: str) -> dict[str, int]:
+        """How many messages a stream holds for each subject of a filter, the first 100 000 subjects of it."""
+        request = {"subjects_filter": subject_filter}
+        answer = await self._ask(f"STREAM.INFO.{stream}", request, f"subjects of stream {stream}: count")
+        return dict(answer["state"].get("subjects") or {})
+
+    async def next_message(self, stream: str, subject: str, start_seq: int) -> dict[str, Any] | None:
+        """The first stored message of a subject from a sequence on (`seq`, `time`, …); None when there is none."""
+        request = {"seq": max(1, start_seq), "next_by_subj": subject}
+        try:
+            answer = await self._ask(f"STREAM.MSG.GET.{stream}", request, f"stream {stream}: read {subject}")
+        except JetStreamError as error:
+            if error.err_code == NO_MESSAGE:
+                return None
+            raise
+        return dict(answer["message"])
 
     async def create_consumer(self, stream: str, config: dict[str, Any]) -> dict[str, Any]:
         """Make a durable consumer; one that is there with another config is an error and stays as it is."""

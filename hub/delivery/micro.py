@@ -28,6 +28,7 @@ class MicroService:
         description: for people.
         endpoints: name → (subject, queue group) of what it answers or takes.
         stats: called at each STATS; its mapping goes out as each endpoint's `data`.
+        metadata: what every answer says of the instance, as `{"mode": "durable"}`.
     """
 
     def __init__(
@@ -39,13 +40,19 @@ class MicroService:
         description: str,
         endpoints: Mapping[str, tuple[str, str]],
         stats: Callable[[], Mapping[str, Any]],
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         self._connection = connection
         self._description = description
         self._endpoints = dict(endpoints)
         self._stats = stats
         self._started = datetime.now(UTC)
-        self._identity = {"name": name, "id": secrets.token_hex(11), "version": version, "metadata": {}}
+        self._identity: dict[str, Any] = {
+            "name": name,
+            "id": secrets.token_hex(11),
+            "version": version,
+            "metadata": dict(metadata or {}),
+        }
         self._sids: list[int] = []
 
     async def start(self) -> None:

@@ -4,7 +4,7 @@ It works with an agent's grants alone: `$JS.API.DIRECT.GET.<tasks stream>` and i
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 from tenacity.wait import wait_exponential
 
 from hub.delivery.connection import Connection
-from hub.delivery.dedupe import RepeatMemory
+from hub.delivery.dedupe import AckedMemory
 from hub.delivery.errors import NoResponders, NotConnected, PermissionDenied, RequestTimedOut
 from hub.delivery.nats_client import Incoming
 from hub.delivery.refusals import JetStreamError
@@ -119,7 +119,7 @@ class StoredChannelReader:
         self._channel = channel
         self._subject = subjects.channel(channel)
         self._api_subject = f"{js_prefix or connection.settings.js_prefix}.DIRECT.GET.{stream}"
-        self._done = RepeatMemory(_REMEMBERED)
+        self._done = AckedMemory(_REMEMBERED)
         self.position = after
         self.skipped = 0
 
@@ -211,7 +211,7 @@ class StoredChannelReader:
             "batch": _BATCH_MESSAGES,
             "max_bytes": _BATCH_BYTES,
         }
-        answer = _Answer(start)
+        answer = _Answer(start, asyncio.get_running_loop().time)
         reply = self._connection.new_reply_subject()
         denials = self._denials()
         try:
@@ -234,7 +234,7 @@ class StoredChannelReader:
 class _Answer:
     """Collects the messages of one answer until its end, an error, or silence."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, clock: Callable[[], float]) -> None:
         self._start = start
         self._messages: list[_Stored] = []
         self._last_sequence = start - 1
@@ -242,7 +242,7 @@ class _Answer:
         self._status = 0
         self._description = ""
         self._ended = asyncio.Event()
-        self._clock = asyncio.get_running_loop().time
+        self._clock = clock
         self._began_at = self._clock()
         self.heard_at = self._began_at
 

@@ -10,9 +10,8 @@ from hub.protocol import subjects
 REQUEST_INFO: Final = "Nats-Request-Info"
 
 _AGENT_ACCOUNT: Final = "A_"
-_ANYBODYS: Final = ("_INBOX.", "_R_.")
 _TOKEN: Final = r"[^\x00-\x20.*>\x7f-\U0010ffff]+"  # printable ASCII without the dot and the wildcards
-_REST: Final = re.compile(rf"{_TOKEN}(?:\.{_TOKEN})*")
+_SUBJECT: Final = re.compile(rf"{_TOKEN}(?:\.{_TOKEN})*")
 
 
 def may_answer(reply: str, identity: str) -> bool:
@@ -22,8 +21,7 @@ def may_answer(reply: str, identity: str) -> bool:
     reply across accounts; and on no subject with a wildcard.
     """
     own = subjects.private_inbox(identity) + "."
-    prefix = next((known for known in (own, *_ANYBODYS) if reply.startswith(known)), None)
-    return prefix is not None and _REST.fullmatch(reply, len(prefix)) is not None
+    return reply.startswith((own, "_INBOX.", "_R_.")) and _SUBJECT.fullmatch(reply) is not None
 
 
 class _RequestInfo(msgspec.Struct):

@@ -86,6 +86,9 @@ async def ensure(js: JetStreamApi, config: DeliveryConfig) -> Standing:
         JetStreamDisabled, QuotaExceeded, PermissionDenied, RequestTimedOut: as they say.
     """
     js.require_server()
+    for settings in config.streams:
+        if settings.storage == "memory":
+            log.warning("stream in memory: a restart of the server loses what it holds", stream=settings.name)
     states = [await _ensure_stream(js, role, config) for role in ROLES]
     await ensure_router_consumer(js, config)
     return Standing(tuple(states))
@@ -107,7 +110,7 @@ async def keep(js: JetStreamApi, config: DeliveryConfig, before: Standing) -> St
     now = await ensure(js, config)
     lost = []
     for old, new in zip(before.streams, now.streams, strict=True):
-        if new.created != old.created or new.last_seq < old.last_seq:
+        if new.name == old.name and (new.created != old.created or new.last_seq < old.last_seq):
             lost.append(new.name)
             log.error(
                 "stream was lost: what it held is gone",

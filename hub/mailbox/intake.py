@@ -130,8 +130,8 @@ def _close(tx: Tx, arrival: Arrival, request: Close) -> Accepted:
 def _insert(tx: Tx, arrival: Arrival, kind: TurnKind, state: State, session: int | None) -> int:
     seq = tx.insert(
         "INSERT INTO turn (state, kind, sender, envelope_id, body, session, queued_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        state,
-        kind,
+        state.value,
+        kind.value,
         arrival.sender,
         arrival.id,
         arrival.body,

@@ -138,6 +138,7 @@ def _make(path: Path, durability: Durability) -> None:
         _beside(draft, ending).unlink(missing_ok=True)  # of a start that died here
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # prompts are nobody else's to read
     with closing(sqlite3.connect(draft, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = MEMORY")  # a draft that dies half made is thrown away
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only an empty file takes it; lets the pruner give space back
         db.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
         schema.migrate(db)

@@ -48,8 +48,14 @@ def prune_step(tx: Tx, max_age_secs: float) -> Pruned:
         received=_delete(tx, "received", "seq", "received_at < ?", cutoff),
         tracked=_prune_tracked(tx, cutoff),
     )
-    tx.db.execute(f"PRAGMA incremental_vacuum({STEP_PAGES})").fetchall()
+    _give_space_back(tx)
     return pruned
+
+
+def _give_space_back(tx: Tx) -> None:
+    (free,) = tx.one("PRAGMA freelist_count")
+    for _ in range(min(free, STEP_PAGES)):
+        tx.db.execute("PRAGMA incremental_vacuum(1)")  # sqlite3 steps a statement without columns once: one page
 
 
 def _prune_turns(tx: Tx, cutoff: int) -> int:

@@ -81,10 +81,10 @@ def move(tx: Tx, turn: Turn, to: State, **columns: Any) -> None:
     is_allowed = to in TRANSITIONS[turn.state]
     if not is_allowed or not tx.run(
         f"UPDATE turn SET state = ?{assignments} WHERE seq = ? AND state = ?",  # noqa: S608 - names of columns
-        to,
+        to.value,  # an enum's member binds at half the speed of its text
         *columns.values(),
         turn.seq,
-        turn.state,
+        turn.state.value,
     ):
         raise StateChanged(turn.seq, tuple(state for state in State if to in TRANSITIONS[state]), turn.state)
     if to is State.QUEUED:

@@ -121,13 +121,18 @@ class Writer:
 
     def _run(self) -> None:
         """The thread."""
+        batch: list[_Job] = []
         try:
             while batch := self._take():
                 self._commit(batch)
         except BaseException as error:
             # Whatever it was, nobody may wait for this thread for ever; the owner sees `failed` and ends the process.
             _log.exception("mailbox_writer_died", path=str(self._path))
-            self._in_loop(self._fail, MailboxBroken(f"the mailbox's writer died: {error!r}"))
+            broken = MailboxBroken(f"the mailbox's writer died: {error!r}")
+            for job in batch:
+                job.error = broken
+            self._in_loop(self._fail, broken)
+            self._in_loop(self._deliver, batch, set())
             raise
         finally:
             self._db.close()

@@ -14,7 +14,7 @@ MAX_DEPTH: Final = 128  # contract §1: nesting deeper than this is refused; a s
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**64 - 1  # int64 and uint64 together: what other languages can hold
 
-_MOST_VALUES: Final = 8_388_608  # more have no room in a message of 8 MiB; also what ends a value that holds itself
+MOST_VALUES: Final = 8_388_608  # more have no room in a message of 8 MiB; also what ends a value that holds itself
 _PATH_SEARCH_MOST_BYTES: Final = 262_144  # beyond this only "$.payload" is named: finding a path must not cost seconds
 _MOST_STEPS: Final = 8  # of a path, for people
 _SHORTEST_SUSPECT_DIGITS: Final = 19  # 2**63 has 19 digits: shorter integers are always in range
@@ -64,7 +64,7 @@ def encode_payload(value: Any) -> bytes:
             int64/uint64, a lone surrogate, nesting deeper than 128, or more than 8 388 608 values, which is what a
             value that holds itself comes to. `path` names the place.
     """
-    levels = _levels(value, _MOST_VALUES)
+    levels = _levels(value, MOST_VALUES)
     try:
         return msgspec.json.encode(value, enc_hook=_plain)
     except UnicodeEncodeError:
@@ -191,16 +191,17 @@ def _has_lone_surrogate(item: Any) -> bool:
 
 
 def _shown_path(path: list[Any]) -> str:
-    """`["a", 3]` as `$.payload.a[3]`, safe to print."""
+    """`["a", 3]` as `$.payload.a[3]`, safe to print; None is no step."""
     shown = "$.payload"
-    for step in path[:_MOST_STEPS]:
+    steps = [step for step in path if step is not None]
+    for step in steps[:_MOST_STEPS]:
         if isinstance(step, int):
             shown += f"[{step}]"
         elif isinstance(step, str) and step.isidentifier() and step.isascii():
             shown += f".{step}"
         else:
             shown += f"[{step!a}]"
-    return shown[:200] + ("…" if len(path) > _MOST_STEPS or len(shown) > 200 else "")
+    return shown[:200] + ("…" if len(steps) > _MOST_STEPS or len(shown) > 200 else "")
 
 
 def _first_offence(text: bytes) -> BadPayload | None:
@@ -209,10 +210,9 @@ def _first_offence(text: bytes) -> BadPayload | None:
     key: Any = None
     for found in _TOKEN.finditer(text, 0, _PATH_SEARCH_MOST_BYTES):
         token, group = found.group(), found.lastgroup
-        where = [step for step in path if step is not None]
         if group == "open":
             if len(path) >= MAX_DEPTH:
-                return BadPayload(_shown_path(where), f"expected at most {MAX_DEPTH} levels of nesting, got more")
+                return BadPayload(_shown_path(path), f"expected at most {MAX_DEPTH} levels of nesting, got more")
             path.append(None if token == b"{" else 0)
         elif group == "close" and path:
             path.pop()
@@ -220,12 +220,12 @@ def _first_offence(text: bytes) -> BadPayload | None:
             path[-1] = path[-1] + 1 if isinstance(path[-1], int) else None
         elif group == "string":
             if any(escape.lastgroup == "lone" for escape in LONE_SURROGATES.finditer(token)):
-                return BadPayload(_shown_path(where), "expected Unicode text, got a lone surrogate")
+                return BadPayload(_shown_path(path), "expected Unicode text, got a lone surrogate")
             key = token[1:-1].decode(errors="replace")
         elif group == "colon" and path:
             path[-1] = key
         elif group == "number" and _is_out_of_range(token):
-            return BadPayload(_shown_path(where), f"expected a number in range, got {token[:40].decode()}")
+            return BadPayload(_shown_path(path), f"expected a number in range, got {token[:40].decode()}")
     return None
 
 

@@ -181,7 +181,6 @@ class DurableRouter:
 
     def _broadcast(self, taken: "_Taken", decided: Route) -> None:
         age_secs = (self._clock.now_ns() - taken.delivery.stored_ns) / 1e9
-        self._metrics.ingress_age_secs = max(0.0, age_secs)
         if age_secs > BROADCAST_MAX_AGE_SECS:
             detail = f"a broadcast of {age_secs:.0f} s ago; listeners of {BROADCAST_MAX_AGE_SECS:g} s ago are gone"
             self._drop(taken, _dropped(decided, Reason.EXPIRED, detail))

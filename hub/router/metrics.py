@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable
 
+import structlog
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from hub.delivery.evictions import EvictionCount
+from hub.delivery.report import Report
 from hub.router.rules import Home, Reason
+
+log = structlog.get_logger(__name__)
 
 _LATENCY_BUCKETS_SECS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -22,7 +27,9 @@ class RouterMetrics(Collector):
         duplicates: stored copies that were there already.
         in_flight: publishes whose outcome is open.
         ingress_pending: messages waiting in the ingress behind the last one that came.
-        ingress_age_secs: how old the last one was when it came, by the server's clock.
+        ingress_oldest_secs: how old the oldest message in the ingress was at the last look, by the server's clock.
+        inboxes: of the last look: `unread` messages, `stalled` inboxes, `full` ones that drop their oldest unread.
+        evictions: unread messages that left an inbox before they were delivered, at least.
         mirror_dropped: best-effort rows that the mirror's bounded queue had no room for.
     """
 
@@ -34,7 +41,9 @@ class RouterMetrics(Collector):
         self.duplicates = 0
         self.in_flight = 0
         self.ingress_pending = 0
-        self.ingress_age_secs = 0.0
+        self.ingress_oldest_secs = 0.0
+        self.inboxes = {"unread": 0, "stalled": 0, "full": 0}
+        self.evictions = EvictionCount()
         self.mirror_dropped = 0
         self.mirror_lag: dict[str, int] = {}
         self.dead_letters_lost = 0
@@ -71,4 +80,34 @@ class RouterMetrics(Collector):
         yield CounterMetricFamily("hub_streams_made_again", "Streams that were lost", value=self.streams_made_again)
         yield GaugeMetricFamily("hub_in_flight", "Publishes whose outcome is open", value=self.in_flight)
         yield GaugeMetricFamily("hub_ingress_pending", "Messages waiting to be routed", value=self.ingress_pending)
-        yield GaugeMetricFamily("hub_ingress_age_seconds", "Age of the last message", value=self.ingress_age_secs)
+        yield GaugeMetricFamily(
+            "hub_ingress_oldest_age_seconds", "Age of the oldest message to be routed", value=self.ingress_oldest_secs
+        )
+        yield GaugeMetricFamily("hub_inbox_unread", "Messages not acked, all inboxes", value=self.inboxes["unread"])
+        yield GaugeMetricFamily(
+            "hub_inboxes_stalled", "Inboxes at their limit of un-acked messages", value=self.inboxes["stalled"]
+        )
+        yield GaugeMetricFamily(
+            "hub_inboxes_full",
+            "Inboxes that drop their oldest unread message for each new one",
+            value=self.inboxes["full"],
+        )
+        yield CounterMetricFamily(
+            "hub_evictions", "Unread messages dropped by a limit, at least", value=self.evictions.total
+        )
+
+    def take(self, report: Report) -> None:
+        """Take over what a look at the streams found."""
+        ingress, inboxes = report.named("ingress"), report.named("inboxes")
+        if ingress is not None:
+            self.ingress_pending = ingress.data["waiting"]
+            self.ingress_oldest_secs = ingress.data["oldest_secs"]
+        if inboxes is not None:
+            self.inboxes = {
+                "unread": inboxes.data["unread"],
+                "stalled": inboxes.data["stalled"],
+                "full": inboxes.data["full"],
+            }
+            lost = self.evictions.take(report)
+            if lost:
+                log.error("unread messages were dropped by a limit of the inbox stream", at_least=lost)

@@ -17,6 +17,7 @@ from hub.events import (
     PostgresEventSource,
 )
 from hub.events.conformance import names, suite
+from hub.events.jetstream.fake import FakeStream, Faults
 from hub.events.jetstream.subjects import DEFAULT_PREFIX, Subjects
 from hub.events.memory import StoredRecord
 from hub.events.postgres.migrations import NEWEST
@@ -37,6 +38,22 @@ async def test_memory(name: str) -> None:
         )
 
     await suite(lambda **options: MemoryEventSource(store=store, **options), poison=poison)[name].run()
+
+
+@pytest.mark.parametrize("short_reads", [0, 3])
+@pytest.mark.parametrize("name", names())
+async def test_fake_jetstream(name: str, short_reads: int) -> None:
+    stream = FakeStream("events", faults=Faults(short_reads=short_reads))
+    await JetStreamEventSource(stream, stream="events", cursor_secret=b"x" * 32).ensure_stream()
+
+    async def poison(read: EventRead) -> None:
+        subject = Subjects(DEFAULT_PREFIX).run(run_key(read.ownership, read.session_id, read.run_id))
+        stream.store(subject, b'{"id": "broken')
+
+    def make(**options: Any) -> JetStreamEventSource:
+        return JetStreamEventSource(stream, stream="events", **options)
+
+    await suite(make, poison=poison)[name].run()
 
 
 @pytest.fixture(scope="module")

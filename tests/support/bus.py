@@ -9,7 +9,7 @@ from hub.delivery.connection import Connection
 from hub.delivery.publisher import NotStored, Stored, StorePublisher
 from hub.delivery.settings import ConnectSettings
 from hub.protocol import Envelope, make, names, parse, subjects
-from hub.storage import open_storage
+from hub.storage import Storage
 from hub.storage.records import EnvelopeFilter, EnvelopeRecord
 
 
@@ -54,19 +54,16 @@ async def count_in(connection: Connection, stream: str) -> int:
     return (await connection.jetstream().stream_info(stream)).state.messages
 
 
-async def history(database: Path, **filters: Any) -> list[EnvelopeRecord]:
-    """What a hub's SQLite file holds, oldest first."""
-    storage = open_storage(f"sqlite:///{database}")
-    assert storage is not None
+async def history(storage: Storage, **filters: Any) -> list[EnvelopeRecord]:
+    """What an open storage holds, oldest first."""
     found: list[EnvelopeRecord] = []
-    async with storage:
-        cursor: str | None = None
-        while True:
-            page = await storage.envelopes.query(EnvelopeFilter(**filters), limit=1000, cursor=cursor)
-            found += page.items
-            cursor = page.next_cursor
-            if cursor is None:
-                return found[::-1]
+    cursor: str | None = None
+    while True:
+        page = await storage.envelopes.query(EnvelopeFilter(**filters), limit=1000, cursor=cursor)
+        found += page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return found[::-1]
 
 
 def numbers(envelopes: Iterable[Envelope]) -> list[Any]:

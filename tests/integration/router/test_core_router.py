@@ -75,7 +75,10 @@ async def test_each_message_is_routed_once_by_one_of_two_routers_and_its_sender_
 
 
 async def _rows(tmp_path: Path, count: int) -> list[object]:
-    rows = await history(tmp_path / "hub.db", to="bob")
+    storage = open_storage(f"sqlite:///{tmp_path / 'hub.db'}")
+    assert storage is not None
+    async with storage:
+        rows = await history(storage, to="bob")
     return rows if len(rows) == count else []
 
 

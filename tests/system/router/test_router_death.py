@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from hub.delivery import streams
+from hub.delivery.config import DeliveryConfig
 from hub.delivery.connection import Connection
+from hub.delivery.jetstream import JetStreamApi
 from hub.protocol import Envelope, make
+from hub.storage import open_storage
 from tests.support.bus import connect, count_in, delivery_config, direct_messages, history, numbers, send_all, stored_in
 from tests.support.hub_process import HubProcess
 from tests.support.nats_server import NatsServer
@@ -45,26 +49,28 @@ async def router(nats_server: NatsServer, tmp_path: Path) -> AsyncIterator[Start
 
 async def mirrored(process: HubProcess, count: int) -> list[int]:
     """Wait until history has so many rows to bob; their payloads, oldest first."""
+    await eventually(process.database.exists, within=30, what="the database")
+    storage = open_storage(f"sqlite:///{process.database}")
+    assert storage is not None
+    async with storage:
 
-    async def rows() -> list[int]:
-        found = [int(bytes(row.payload)) for row in await history(process.database, to="bob")]
-        return found if len(found) >= count else []
+        async def rows() -> list[int]:
+            found = [int(bytes(row.payload)) for row in await history(storage, to="bob")]
+            return found if len(found) >= count else []
 
-    return await eventually(rows, within=30, poll=0.2, what=f"{count} rows in history")
+        return await eventually(rows, within=60, poll=0.2, what=f"{count} rows in history")
 
 
-async def prepare(router: StartRouter) -> None:
-    """Let a first router make the streams, and leave."""
-    first = await router().start()
-    await first.logged("recording")
-    assert await first.stop() == 0
+@pytest.fixture(autouse=True)
+async def streams_exist(bus: Connection) -> None:
+    """Messages can be sent before the first router runs."""
+    await streams.ensure(JetStreamApi(bus), DeliveryConfig(ack_wait_secs=2))
 
 
 @pytest.mark.parametrize("step", ["taken", "published", "stored", "acked"])
 async def test_a_router_killed_at_any_step_loses_nothing_and_doubles_nothing(
     step: str, bus: Connection, router: StartRouter
 ) -> None:
-    await prepare(router)
     await send_all(bus, direct_messages(300))
 
     killed = router("tests.support.killed_router", step, "100").spawn()
@@ -82,7 +88,6 @@ async def _is_empty(bus: Connection) -> bool:
 
 
 async def test_routers_killed_at_random_under_load_lose_nothing(bus: Connection, router: StartRouter) -> None:
-    await prepare(router)
     routers = [await router().start(), await router().start()]
 
     async def send() -> None:
@@ -106,7 +111,6 @@ async def test_several_routers_route_each_message_exactly_once(
     count: int, bus: Connection, router: StartRouter
 ) -> None:
     heard: list[bytes] = []
-    await prepare(router)
     routers = [router().spawn() for _ in range(count)]
     for process in routers:
         await process.logged("ready")
@@ -132,7 +136,6 @@ def _broadcast(number: int) -> Envelope:
 async def test_messages_sent_while_no_router_runs_arrive_in_order_after_the_start(
     bus: Connection, router: StartRouter
 ) -> None:
-    await prepare(router)
     await send_all(bus, direct_messages(1000))
 
     started = await router().start()
@@ -142,7 +145,6 @@ async def test_messages_sent_while_no_router_runs_arrive_in_order_after_the_star
 
 
 async def test_a_stopped_router_leaves_nothing_for_the_ack_wait(bus: Connection, router: StartRouter) -> None:
-    await prepare(router)
     first = await router().start()
     sending = asyncio.create_task(send_all(bus, direct_messages(3000)))
     await eventually(lambda: count_in(bus, "HUB_INBOX"), what="the first messages routed")
@@ -160,7 +162,6 @@ async def test_a_stopped_router_leaves_nothing_for_the_ack_wait(bus: Connection,
 async def test_a_killed_server_loses_no_acknowledged_message(
     bus: Connection, router: StartRouter, nats_server: NatsServer
 ) -> None:
-    await prepare(router)
     process = await router().start()
     for first in range(0, 600, 200):
         await send_all(bus, direct_messages(200, first=first))

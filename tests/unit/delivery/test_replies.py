@@ -39,6 +39,11 @@ def test_an_answer_goes_to_the_askers_own_inbox_and_nowhere_else(reply: str, *, 
     assert may_answer(reply, "alice") is is_fine
 
 
+@pytest.mark.parametrize("identity", ["*", ">", "a.*"])
+def test_an_identity_that_is_a_wildcard_opens_nothing(identity: str) -> None:
+    assert not may_answer(f"_INBOX_{identity}.x", identity)
+
+
 INFOS = [
     (None, True),
     ('{"acc":"A_alice","rtt":626767}', True),

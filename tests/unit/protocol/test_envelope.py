@@ -110,7 +110,7 @@ def test_no_bytes_crash_parse(body: bytes) -> None:
 
 
 @pytest.mark.soak
-@settings(thorough, max_examples=10_000)
+@settings(thorough, max_examples=3_000)
 @given(envelope_texts() | mutations())
 def test_parse_and_stamp_agree_with_the_reference_at_length(body: bytes) -> None:
     check_against_reference(body)

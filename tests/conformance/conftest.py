@@ -1,0 +1,7 @@
+"""Conformance suites are plain asserts in packages of ours: have them say what they saw."""
+
+import pytest
+
+pytest.register_assert_rewrite("hub.storage.conformance")
+
+pytest_plugins = ["tests.support.storages"]
