@@ -1,7 +1,7 @@
 """Opening a source from an address, with a connection of its own that is closed with it: for commands and bridges."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -10,79 +10,81 @@ from hub.events.cursor import CursorSecret
 from hub.events.errors import BackendUnavailableError, InvalidInputError
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client
+    from hub.delivery.settings import ConnectSettings
 
 CONNECT_SECS = 10.0
 DEFAULT_STREAM = "prism_agent_events"
-
-ConnectNats = Callable[[str], Awaitable["Client"]]
+POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 
 
 @asynccontextmanager
 async def open_event_source(
-    url: str,
+    url: str | None,
     *,
     cursor_secret: CursorSecret,
     stream: str = DEFAULT_STREAM,
-    connect_nats: ConnectNats | None = None,
+    settings: "ConnectSettings | None" = None,
+    connect_secs: float = CONNECT_SECS,
     **options: Any,
 ) -> AsyncIterator[AgentEventSource]:
     """A source on its own connection.
 
     Args:
-        url: `nats://…`, `tls://…` or `postgresql://…`.
+        url: `postgresql://…`, or an address of NATS; None: NATS, where the settings or the environment say.
         cursor_secret: signs cursors; processes that exchange cursors share it.
         stream: the JetStream stream, or the PostgreSQL schema.
-        connect_nats: opens the NATS connection (credentials, callbacks); None: a plain one that reconnects for ever.
+        settings: of the NATS connection (credentials); None: the environment's (contract §12).
+        connect_secs: how long to try to connect, in seconds.
         options: of the source: see `Limits`, and `prefix` and `ack_wait_secs` on JetStream.
 
     Raises:
         InvalidInputError: an address of another kind, or an option that is wrong.
-        BackendUnavailableError: nobody answered there within 10 s.
+        BackendUnavailableError: nobody answered there in time.
     """
-    scheme = url.partition("://")[0]
-    if scheme in ("nats", "tls"):
-        given = {"stream": stream, "cursor_secret": cursor_secret, **options}
-        opened = _on_nats(url, connect_nats or _connect_nats, given)
-    elif scheme in ("postgresql", "postgres"):
-        opened = _on_postgres(url, {"schema": stream, "cursor_secret": cursor_secret, **options})
+    if url is not None and url.startswith(POSTGRES_SCHEMES):
+        given = {"schema": stream, "cursor_secret": cursor_secret, **options}
+        opened = _on_postgres(url, connect_secs, given)
     else:
-        raise InvalidInputError(f"expected nats://, tls:// or postgresql://, not {scheme!r}")
+        given = {"stream": stream, "cursor_secret": cursor_secret, **options}
+        opened = _on_nats(url, settings, connect_secs, given)
     async with opened as source:
         yield source
 
 
 @asynccontextmanager
-async def _on_nats(url: str, connect: ConnectNats, options: dict[str, Any]) -> AsyncIterator[AgentEventSource]:
-    from hub.events.jetstream import JetStreamEventSource  # noqa: PLC0415 - loads nats
+async def _on_nats(
+    url: str | None, settings: "ConnectSettings | None", connect_secs: float, options: dict[str, Any]
+) -> AsyncIterator[AgentEventSource]:
+    from hub.delivery.connection import Connection  # noqa: PLC0415 - loads nats
+    from hub.delivery.errors import BadSettings, CannotConnect  # noqa: PLC0415
+    from hub.delivery.settings import ConnectSettings  # noqa: PLC0415
+    from hub.events.jetstream import JetStreamEventSource  # noqa: PLC0415
 
     try:
-        async with asyncio.timeout(CONNECT_SECS):
-            connection = await connect(url)
-    except (OSError, TimeoutError) as error:
-        raise BackendUnavailableError(f"cannot connect to NATS: {type(error).__name__}") from error
+        if settings is None:
+            settings = ConnectSettings.from_environ(os.environ, servers=None if url is None else (url,))
+        connection = await Connection.open(settings, name="agent events", timeout_secs=connect_secs)
+    except BadSettings as error:
+        raise InvalidInputError(str(error)) from error
+    except CannotConnect as error:
+        raise BackendUnavailableError(str(error)) from error
     try:
-        async with JetStreamEventSource(connection, **options) as source:
+        js = connection.client.jetstream(prefix=settings.js_prefix)
+        async with JetStreamEventSource(js, **options) as source:
             yield source
     finally:
         await connection.close()
 
 
-async def _connect_nats(url: str) -> "Client":
-    import nats  # noqa: PLC0415
-
-    return await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.5)
-
-
 @asynccontextmanager
-async def _on_postgres(url: str, options: dict[str, Any]) -> AsyncIterator[AgentEventSource]:
+async def _on_postgres(url: str, connect_secs: float, options: dict[str, Any]) -> AsyncIterator[AgentEventSource]:
     import asyncpg  # noqa: PLC0415
 
     from hub.events.postgres import PostgresEventSource  # noqa: PLC0415 - loads asyncpg
     from hub.events.postgres.errors import backend  # noqa: PLC0415
 
     with backend(options["schema"], "connecting to PostgreSQL"):
-        pool = await asyncpg.create_pool(url, min_size=1, max_size=4, timeout=CONNECT_SECS)
+        pool = await asyncpg.create_pool(url, min_size=1, max_size=4, timeout=connect_secs)
     try:
         async with PostgresEventSource(pool, listen=url, **options) as source:
             yield source
