@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from hub.delivery.connection import Connection
-from hub.delivery.dedupe import ACKED_MOST, RepeatMemory
+from hub.delivery.dedupe import ACKED_MOST, AckedMemory
 from hub.delivery.errors import BadSettings, NotConnected
 from hub.delivery.inbox_finder import Source
 from hub.delivery.inbox_keeper import Keeper, cancel
@@ -96,7 +96,7 @@ class Inbox:
             connection,
             subject=subjects.inbox(self.identity),
             take=self._take,
-            acked=RepeatMemory(remembered),
+            acked=AckedMemory(remembered),
             judge_payload=judge_payload,
             counters=self.counters,
         )
