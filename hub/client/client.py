@@ -31,8 +31,8 @@ DIRECT: Final = "direct"  # what the recipient of a direct message sees as its c
 class HubClient:
     """One agent's way to the others: messages, channels, its inbox, delegated tasks.
 
-    Made by `connect`, or around a connection that its caller keeps. It reconnects by itself, for ever; when that is over
-    (`wait_closed` returns), whoever waits on anything of it hears of it.
+    Made by `connect`, or around a connection that its caller keeps. It reconnects by itself, for ever; when that is
+    over (`wait_closed` returns), whoever waits on anything of it hears of it.
 
     Args:
         connection: a connection with an identity; closed by `close` only when `connect` made it.

@@ -15,7 +15,9 @@ from hub.protocol import Envelope, TooLarge, names, subjects
 log = structlog.get_logger(__name__)
 
 SEND_TIMEOUT_SECS: Final = 10.0  # for all tries of one message; longer than a server's restart takes
-TRY_TIMEOUT_SECS: Final = 2.0  # a store acks within milliseconds; what takes longer was lost, mostly with its connection
+TRY_TIMEOUT_SECS: Final = (
+    2.0  # a store acks within milliseconds; what takes longer was lost, mostly with its connection
+)
 NO_HUB_SECS: Final = 2.0  # a reload makes a hole of milliseconds in service imports, a router's restart one of a second
 FIRST_PAUSE_SECS: Final = 0.05
 LONGEST_PAUSE_SECS: Final = 0.5
@@ -66,7 +68,7 @@ class _Answer(msgspec.Struct):
     code: str = ""
 
 
-class _TryAgain(Exception):  # noqa: N818 - control flow, not an error
+class _TryAgain(Exception):
     """Not sent this time; another try may do."""
 
 

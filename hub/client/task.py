@@ -13,7 +13,7 @@ from hub.client.sender import SendReceipt
 from hub.client.undelivered import UndeliveredListener
 from hub.delivery.connection import Connection
 from hub.delivery.dedupe import RepeatMemory
-from hub.delivery.errors import DeliveryError, NoResponders, NotConnected, PermissionDenied
+from hub.delivery.errors import DeliveryError, NoResponders, PermissionDenied
 from hub.delivery.inbox_finder import Source
 from hub.delivery.nats_client import Incoming
 from hub.delivery.reader import StoredChannelReader
@@ -196,7 +196,7 @@ class TaskHandle:
     async def _follow(self) -> None:
         if self.receipt is not None:
             await self._nap(FIRST_READ_SECS)
-        while not self._outcome.done():
+        while not self._outcome.done() and not self._connection.is_closed:
             await self._read_stored()
             if not self._outcome.done():
                 await self._nap(READ_EVERY_SECS)
@@ -222,8 +222,6 @@ class TaskHandle:
                     if self._outcome.done():
                         return
                 self._is_store_silent = False
-            except NotConnected:
-                raise
             except DeliveryError as error:
                 expected = isinstance(error, NoResponders)  # a core hub, or a hole of milliseconds
                 is_news = not self._is_store_silent and not expected

@@ -12,7 +12,7 @@ import structlog
 
 from hub.delivery.ack_floor import AckFloor
 from hub.delivery.connection import Connection
-from hub.delivery.dedupe import AckedMemory
+from hub.delivery.dedupe import RepeatMemory
 from hub.delivery.inbox_message import InboxMessage
 from hub.delivery.nats_client import Incoming
 from hub.delivery.pull import ACK, IN_PROGRESS, ContinuousPull, answer, nak, read_delivery
@@ -44,7 +44,7 @@ class Ledger:
         *,
         subject: str,
         take: Callable[[InboxMessage], None],
-        acked: AckedMemory,
+        acked: RepeatMemory,
         judge_payload: bool,
         counters: Counter[str],
     ) -> None:
