@@ -12,7 +12,7 @@ from hub.client.errors import FollowingEnded, TaskTimedOut
 from hub.client.sender import SendReceipt
 from hub.client.undelivered import UndeliveredListener
 from hub.delivery.connection import Connection
-from hub.delivery.dedupe import RepeatMemory
+from hub.delivery.dedupe import AckedMemory
 from hub.delivery.errors import DeliveryError, NoResponders, PermissionDenied
 from hub.delivery.inbox_finder import Source
 from hub.delivery.nats_client import Incoming
@@ -87,7 +87,7 @@ class TaskHandle:
         self._reader: StoredChannelReader | None = None
         self._reading = asyncio.Lock()
         self._is_store_silent = False
-        self._seen = RepeatMemory()
+        self._seen = AckedMemory()
         self._sid: int | None = None
         self._wake = asyncio.Event()
         self._follower: asyncio.Task[None] | None = None

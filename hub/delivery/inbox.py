@@ -14,7 +14,7 @@ from typing import Any, Final
 import structlog
 
 from hub.delivery.connection import Connection
-from hub.delivery.dedupe import ACKED_MOST, RepeatMemory
+from hub.delivery.dedupe import ACKED_MOST, AckedMemory
 from hub.delivery.errors import BadSettings, NotConnected
 from hub.delivery.inbox_finder import Source
 from hub.delivery.inbox_keeper import Keeper, cancel
@@ -40,9 +40,9 @@ Sink = Callable[[InboxMessage], None]
 class Inbox:
     """The direct messages of the connection's identity.
 
-    Read it in one of three ways: iterate it (the user acks each message), pass `callback` (one at a time; acked when it
-    returned, naked when it raised), or pass `sink` (a plain function that gets each message out of the parser and must
-    not block; its user acks later).
+    Read it in one of three ways: iterate it (which starts it; the user acks each message), pass `callback` (one at a
+    time; acked when it returned, naked when it raised), or pass `sink` (a plain function that gets each message out of
+    the parser and must not block; its user acks later).
 
     One reader an identity: two processes with one identity share its durable inbox, each message goes to one of them.
 
@@ -96,7 +96,7 @@ class Inbox:
             connection,
             subject=subjects.inbox(self.identity),
             take=self._take,
-            acked=RepeatMemory(remembered),
+            acked=AckedMemory(remembered),
             judge_payload=judge_payload,
             counters=self.counters,
         )
@@ -165,6 +165,8 @@ class Inbox:
         Raises:
             NotConnected: the connection has ended for good.
         """
+        if not self._is_started:
+            await self.start()
         message = await self._queue.get()
         if message is None:
             self._queue.put_nowait(None)  # for whoever else reads
@@ -181,6 +183,7 @@ class Inbox:
         Raises:
             NotConnected: as iterating.
         """
+        await self.start()
         try:
             async with asyncio.timeout(timeout_secs):
                 return await self.__anext__()
@@ -209,6 +212,7 @@ class Inbox:
 
     async def wait_ready(self, timeout_secs: float) -> InboxState:
         """Wait until it is read in some mode; returns the state, which is still `waiting` when that took longer."""
+        await self.start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_secs):
                 await self._keeper.is_ready.wait()

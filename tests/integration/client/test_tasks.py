@@ -238,7 +238,7 @@ async def test_a_task_that_cannot_be_delivered_ends_as_an_error(
 ) -> None:
     alice = await open_client("alice")
     if with_inbox:
-        await (await alice.inbox()).wait_ready(5)
+        await (await alice.inbox().start()).wait_ready(5)
     handle = await alice.delegate("worker", "count")
     payload = {"event_type": "undelivered", "data": {"id": handle.task_id, "reason": "exhausted"}}
     mallory = await open_client("mallory")
