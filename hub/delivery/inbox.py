@@ -90,6 +90,7 @@ class Inbox:
         self._queued_bytes = 0
         self._ended: NotConnected | None = None
         self._caller: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self._is_started = False
         self._is_stopping = False
         self._ledger = Ledger(
@@ -118,8 +119,10 @@ class Inbox:
         if self._is_started or self._is_stopping:
             return self
         self._is_started = True
-        task = await self._keeper.start()
-        task.add_done_callback(self._on_keeper_ended)
+        watcher = self._connection.own(self._connection.wait_closed(), name=f"inbox watcher {self.identity}")
+        watcher.add_done_callback(self._on_connection_ended)
+        self._watcher = watcher
+        await self._keeper.start()
         if self._callback is not None:
             self._caller = self._connection.own(self._call(self._callback), name=f"inbox callback {self.identity}")
         return self
@@ -137,6 +140,7 @@ class Inbox:
             return
         self._is_stopping = True
         await self._keeper.stop()
+        await cancel(self._watcher)
         while not self._queue.empty():
             message = self._queue.get_nowait()
             if message is not None:
@@ -266,8 +270,8 @@ class Inbox:
                 else:
                     message.ack()
 
-    def _on_keeper_ended(self, _: "asyncio.Task[None]") -> None:
-        """The connection ended, or what keeps the mode did: whoever waits for a message must hear of it."""
+    def _on_connection_ended(self, _: "asyncio.Task[None]") -> None:
+        """Also when a task of ours died, which ends the connection: whoever waits for a message must hear of it."""
         if not self._is_stopping:
             self._ended = NotConnected("the connection has ended; the inbox is not read any more")
             self._keeper.set_state(Mode.WAITING, str(self._ended))
