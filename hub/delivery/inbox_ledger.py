@@ -110,6 +110,8 @@ class Ledger:
                 return
             if held.pull is pull:
                 pull.done()  # its place in the window is taken already
+            if held.sequence != sequence:
+                self._floor.settled(held.sequence)  # it has another place now
         message = held or InboxMessage(self, sifted.envelope, sifted.payload)
         message.reply = incoming.reply
         message.sequence = sequence
