@@ -5,7 +5,7 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -21,7 +21,13 @@ IDS = st.sampled_from([f"m{number}" for number in range(16)])
 SESSIONS = st.sampled_from(["s1", "s1", "s2"])
 OUTCOMES = st.sampled_from([Outcome.done("x"), Outcome.failed("handler_error", "boom")])
 MINUTE_MS = 60_000
+T = TypeVar("T")
 WAITING = ("held", "queued", "delayed", "interrupted")
+
+
+async def wait_for(future: "asyncio.Future[T]") -> T:
+    """A future's result, as a coroutine."""
+    return await future
 
 
 @dataclass
@@ -120,7 +126,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     def take(self, sender: str, envelope_id: str, request: Request) -> tuple[Any, bool]:
         """Accept; whether the model knows the envelope (a repeat is settled here)."""
-        accepted = self.runner.run(self.mailbox.accept(dm(sender, id=envelope_id), request))
+        accepted = self.runner.run(wait_for(self.mailbox.accept(dm(sender, id=envelope_id), request)))
         envelope = (sender, envelope_id)
         seq = self.model.by_envelope.get(envelope)
         if seq is None:
@@ -283,7 +289,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     def cancel(self, sender: str, envelope_id: str) -> None:
         request = Cancel(requested_by=sender, sender=sender, task_id=envelope_id)
-        verdict = self.runner.run(self.mailbox.cancel(request)).verdict
+        verdict = self.runner.run(wait_for(self.mailbox.cancel(request))).verdict
         seq = self.model.by_envelope.get((sender, envelope_id))
         if seq is None:
             assert verdict == "early"
