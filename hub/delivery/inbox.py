@@ -50,6 +50,7 @@ class Inbox:
         connection: a connection with an identity; it is never closed here.
         mode: `auto`, `on` or `off`; the connection's setting when None.
         callback, sink: see above; at most one.
+        observer: sees each new message before its reader; must neither block nor settle it.
         window: at most this many durable messages unacked in this process.
         remembered: so many acked messages are remembered to drop their repeats.
         judge_payload: drop messages whose payload receivers refuse; False leaves that to the user.
@@ -67,6 +68,7 @@ class Inbox:
         mode: str | None = None,
         callback: Callback | None = None,
         sink: Sink | None = None,
+        observer: Sink | None = None,
         window: int = WINDOW,
         remembered: int = ACKED_MOST,
         judge_payload: bool = True,
@@ -83,6 +85,7 @@ class Inbox:
         self._connection = connection
         self._callback = callback
         self._sink = sink
+        self._observer = observer
         self._queue: asyncio.Queue[InboxMessage | None] = asyncio.Queue()  # None: the end
         self._queued_bytes = 0
         self._ended: NotConnected | None = None
@@ -227,6 +230,8 @@ class Inbox:
     # Inside
 
     def _take(self, message: InboxMessage) -> None:
+        if self._observer is not None:
+            self._observer(message)
         if self._sink is not None:
             message.is_handed = True
             self._sink(message)

@@ -9,6 +9,7 @@ changes, each measured on nats-py 2.16 and nats-server 2.15:
   status line is a status here; an ordinary header of that name is kept under `ORDINARY + name`.
 - Any `-ERR` but a permission closed the client for good; here it reconnects, as after a lost connection.
 - An exception in the reader or the reconnecting task left a client that is connected and deaf.
+- A flush that was cancelled or timed out ended the reader when its PONG came after all.
 - A flush wrote its PING past the frames that waited, so that its PONG proved nothing of a subscription before it.
 
 Besides it adds the two ways by which hot paths enter and leave the process: `subscribe_direct` calls a plain function
@@ -274,6 +275,12 @@ class HardenedClient(Client):
             # The transport is closing: the read loop notices the same and reconnects; these frames are lost like those
             # in a socket's buffer, and every sender of ours repeats what was not acknowledged.
             log.debug("write failed", error=str(error))
+
+    async def _process_pong(self) -> None:
+        # Each PONG answers the oldest PING, also the one of a flush that nobody waits for any more.
+        if self._pongs and self._pongs[0].done():
+            self._pongs[0] = asyncio.get_running_loop().create_future()
+        await super()._process_pong()
 
     async def _send_ping(self, future: "asyncio.Future[Any] | None" = None) -> None:
         # nats-py writes the PING at once, past the frames that wait: its PONG would prove nothing of a subscription or

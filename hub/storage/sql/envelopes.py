@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, bindparam, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hub.storage.base import Envelopes
@@ -24,6 +24,7 @@ from hub.storage.records import (
     Thread,
 )
 from hub.storage.sql import pages
+from hub.storage.sql.answers import answered, settle
 from hub.storage.sql.batch import Indexed, insert_batch
 from hub.storage.sql.bulk import insert_new
 from hub.storage.sql.checks import check_aware
@@ -37,13 +38,6 @@ from hub.storage.sql.types import to_micros
 E: Final = envelopes.c
 MIRROR: Final = "mirror"
 PAGER: Final = pages.Pager(envelopes, "stored_at", envelope_record)
-
-# coalesce keeps a planner without statistics from looking through all that is open for one recipient
-_ANSWERED_BY_BATCH: Final = (
-    update(envelopes)
-    .where(E.id == bindparam("asked"), func.coalesce(E.recipient, "") == bindparam("answerer"), E.is_open == 1)
-    .values(is_open=0)
-)
 
 
 class SqlEnvelopes(Envelopes):
@@ -68,7 +62,7 @@ class SqlEnvelopes(Envelopes):
         async def work(connection: AsyncConnection) -> BatchReport:
             report = await insert_batch(connection, good, refused, _insert)
             if report.stored:
-                await _settle_answers(connection, [values for _, values in good])
+                await settle(connection, [values for _, values in good])
             for position in positions:
                 await write_mirror_position(connection, MIRROR, position)
             return report
@@ -174,32 +168,3 @@ def _conditions(filters: EnvelopeFilter) -> list[ColumnElement[bool]]:
 
 async def _insert(connection: AsyncConnection, rows: Sequence[dict[str, Any]]) -> int:
     return await insert_new(connection, envelopes, rows)
-
-
-async def _settle_answers(connection: AsyncConnection, rows: Sequence[dict[str, Any]]) -> None:
-    """Close what the batch answers, and what in the batch was answered before it came.
-
-    Two routers that store a message and its answer at the same moment do not see each other's row: reading what is
-    open looks for an answer once more.
-    """
-    answers = {(row["reply_to"], row["sender"]) for row in rows if row["kind"] == "message" and row["reply_to"]}
-    if answers:  # in one order everywhere, so that two writers do not wait for each other
-        await connection.execute(
-            _ANSWERED_BY_BATCH, [{"asked": asked, "answerer": answerer} for asked, answerer in sorted(answers)]
-        )
-    asking = sorted({row["id"] for row in rows if row["is_open"]})
-    if asking:
-        await connection.execute(
-            update(envelopes).where(E.id.in_(asking), E.is_open == 1, answered()).values(is_open=0)
-        )
-
-
-def answered() -> ColumnElement[bool]:
-    """Does a `message` of the envelope's recipient reply to it?"""
-    answer = envelopes.alias("answer")
-    return (
-        select(answer.c.seq)
-        .where(answer.c.reply_to == E.id, answer.c.kind == "message", answer.c.sender == E.recipient)
-        .correlate(envelopes)
-        .exists()
-    )

@@ -1,5 +1,7 @@
 """A flush is a barrier: what was subscribed before it, the server knows after it."""
 
+import asyncio
+
 from hub.delivery.connection import Connection
 from tests.integration.delivery.conftest import Connect
 
@@ -14,3 +16,14 @@ async def test_a_subscription_stands_when_the_flush_behind_it_returned(hub: Conn
         await hub.subscribe(f"asked.{number}", answer)
         await hub.flush()
         assert (await asker.request(f"asked.{number}", b"", timeout_secs=5)).data == b"yes"
+
+
+async def test_a_flush_that_is_cancelled_does_not_cost_the_connection(hub: Connection) -> None:
+    for _ in range(10):
+        flushing = asyncio.create_task(hub.flush())
+        await asyncio.sleep(0)
+        flushing.cancel()
+        await asyncio.wait({flushing})
+    assert await hub.flush()
+    await hub.check_health()
+    assert hub.reconnects == 0
