@@ -98,7 +98,7 @@ def test_text_and_json_become_payloads() -> None:
     "text", ["", "{", "NaN", "1e999", '{"a": 1} x', "nope", '"\\ud800"', "[" * 200 + "]" * 200, "\udcff"]
 )
 def test_bad_json_is_refused_with_the_options_name(text: str) -> None:
-    with pytest.raises(CommandError, match="^--payload: ") as caught:
+    with pytest.raises(CommandError, match=r"^--payload: ") as caught:
         json_of(text, "--payload")
     assert caught.value.exit is Exit.USAGE
 
