@@ -43,6 +43,9 @@ async def probe(
     Returns:
         The report. What goes wrong while looking is a finding in it; this raises only what is a mistake of ours.
     """
+    if not connection.is_connected:
+        text = f"{connection.settings.shown_servers}: disconnected, reconnecting ({connection.last_error})"
+        return Report("unknown", (Finding("server", "fail", text),))
     began = time.perf_counter()  # the loop's clock counts in milliseconds
     try:
         await connection.check_health()
@@ -226,4 +229,11 @@ class _Look:
         elif self.mode == "durable" or self._is_hidden:
             streams = StreamNames(settings.inbox_stream, settings.tasks_stream)
         is_durable = self.mode == "durable"
-        self.findings += await look_at_grants(self._connection, identity, streams, is_durable=is_durable)
+        findings = await look_at_grants(self._connection, identity, streams, is_durable=is_durable)
+        missing = [finding for finding in findings if finding.level == "fail"]
+        if self.has_streams and missing:
+            # Who may look into the streams and not do what an agent does is an operator.
+            lacks = ", ".join(finding.name.removeprefix("grant ") for finding in missing)
+            text = f"{identity} sees the streams as an operator does; not granted, and needed by agents only: {lacks}"
+            findings = [Finding("permissions", "ok", text, {"identity": identity, "lacks": lacks.split(", ")})]
+        self.findings += findings
