@@ -12,7 +12,7 @@ import structlog
 
 from hub.delivery.ack_floor import AckFloor
 from hub.delivery.connection import Connection
-from hub.delivery.dedupe import RepeatMemory
+from hub.delivery.dedupe import AckedMemory
 from hub.delivery.inbox_message import InboxMessage
 from hub.delivery.nats_client import Incoming
 from hub.delivery.pull import ACK, IN_PROGRESS, ContinuousPull, answer, nak, read_delivery
@@ -44,7 +44,7 @@ class Ledger:
         *,
         subject: str,
         take: Callable[[InboxMessage], None],
-        acked: RepeatMemory,
+        acked: AckedMemory,
         judge_payload: bool,
         counters: Counter[str],
     ) -> None:
@@ -110,6 +110,8 @@ class Ledger:
                 return
             if held.pull is pull:
                 pull.done()  # its place in the window is taken already
+            if held.sequence != sequence:
+                self._floor.settled(held.sequence)  # it has another place now
         message = held or InboxMessage(self, sifted.envelope, sifted.payload)
         message.reply = incoming.reply
         message.sequence = sequence

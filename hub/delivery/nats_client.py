@@ -33,6 +33,7 @@ ORDINARY: Final = ":"
 """Put before the name of an ordinary header that is called `Status` or `Description`; no header name holds a colon."""
 
 _LONGEST_CONTROL_LINE: Final = 1_048_576  # an INFO line of a large cluster is long; beyond this it is no NATS server
+_BLANKS: Final = " \t\r\n\v\f"  # ASCII's alone: `str.strip` without them takes what is part of a value
 _STATUS_NAMES: Final = frozenset({"status", "description"})
 
 
@@ -57,7 +58,7 @@ class Incoming:
     @property
     def status(self) -> int:
         """The server's inline status (100, 404, 408, 409, 503); 0 for an ordinary message."""
-        return inline_status(self.header_block)
+        return inline_status(self.header_block) if self.header_block.startswith(b"NATS/1.0 ") else 0
 
     def headers(self) -> dict[str, str]:
         """The header block as names and values, see `parse_headers`."""
@@ -78,13 +79,13 @@ def header_lines(header_block: bytes) -> list[tuple[str, str]]:
     Bytes that are not UTF-8 are escaped. A header called `Status` or `Description` stands under `ORDINARY + name`.
     """
     lines: list[tuple[str, str]] = []
-    for line in header_block.partition(b"\r\n")[2].split(b"\r\n"):
+    for line in header_block.decode("utf-8", "backslashreplace").split("\r\n")[1:]:
         if line:
-            raw_name, _, value = line.partition(b":")
-            name = raw_name.strip().decode("utf-8", "backslashreplace")
+            name, _, value = line.partition(":")
+            name = name.strip(_BLANKS)
             if name.lower() in _STATUS_NAMES:
                 name = ORDINARY + name
-            lines.append((name, value.strip().decode("utf-8", "backslashreplace")))
+            lines.append((name, value.strip(_BLANKS)))
     return lines
 
 
@@ -115,24 +116,30 @@ class _LineParser(Parser):
             nats.errors.ProtocolError: it is no NATS protocol; the reader reconnects.
         """
         buffer = self.buf
-        buffer += data
+        if buffer:
+            buffer += data
+            if len(buffer) < self.needed:
+                return  # of a large message that comes in many pieces
+            data = bytes(buffer)
         position = 0
         try:
             while self.buf is buffer:  # a reconnect in the middle of an await starts a new one
-                end = buffer.find(b"\r\n", position)
+                end = data.find(b"\r\n", position)
                 if end < 0:
-                    if len(buffer) - position > _LONGEST_CONTROL_LINE:
+                    if len(data) - position > _LONGEST_CONTROL_LINE:
                         raise nats_errors.ProtocolError("nats: endless control line")
+                    self.needed = 0
                     return
-                line = bytes(buffer[position:end])
+                line = data[position:end]
                 start = end + 2
                 if line.startswith((b"MSG ", b"HMSG ")):
                     subject, sid, reply, header_size, size = _message_line(line)
-                    if len(buffer) < start + size + 2:
+                    if len(data) < start + size + 2:
+                        self.needed = start + size + 2 - position
                         return
                     position = start + size + 2
-                    header_block = bytes(buffer[start : start + header_size])
-                    payload = bytes(buffer[start + header_size : start + size])
+                    body = start + header_size
+                    header_block, payload = data[start:body], data[body : start + size]
                     if not self.nc.deliver_direct(sid, subject, reply, payload, header_block):
                         await self.nc._process_msg(sid, subject, reply, payload, header_block)
                 else:
@@ -140,7 +147,7 @@ class _LineParser(Parser):
                     await self._control(line)
         finally:
             if self.buf is buffer:
-                del buffer[:position]
+                buffer[:] = data[position:]
 
     async def _control(self, line: bytes) -> None:
         operation, _, rest = line.partition(b" ")
@@ -159,13 +166,11 @@ class _LineParser(Parser):
 def _message_line(line: bytes) -> tuple[bytes, int, bytes, int, int]:
     """`(subject, sid, reply, header size, total size)` of a MSG or HMSG line."""
     fields = line.split(b" ")
+    has_header = fields[0] == b"HMSG"
     try:
-        if fields[0] == b"MSG":
-            _, subject, sid, *reply, size = fields
-            return subject, int(sid), reply[0] if reply else b"", 0, int(size)
-        _, subject, sid, *reply, header_size, size = fields
-        return subject, int(sid), reply[0] if reply else b"", int(header_size), int(size)
-    except ValueError:
+        reply = fields[3] if len(fields) > 4 + has_header else b""
+        return fields[1], int(fields[2]), reply, int(fields[-2]) if has_header else 0, int(fields[-1])
+    except (ValueError, IndexError):
         raise nats_errors.ProtocolError(f"nats: malformed line {line[:80]!r}") from None
 
 

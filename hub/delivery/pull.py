@@ -63,6 +63,7 @@ class ContinuousPull:
         self._connection = connection
         self._callback = callback
         self._window = window
+        self._refill_at = max(1, window // REFILL_SHARE)
         self._on_gone = on_gone
         prefix = connection.settings.js_prefix if js_prefix is None else js_prefix
         self._subject = f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
@@ -128,10 +129,6 @@ class ContinuousPull:
         self.asked = 0
         self._ask()
 
-    @property
-    def _refill_at(self) -> int:
-        return max(1, self._window // REFILL_SHARE)
-
     def _ask(self) -> None:
         if self._sid is None or self._is_paused or not self._connection.is_connected:
             return  # a reconnect asks by itself
@@ -153,13 +150,13 @@ class ContinuousPull:
 
     def _on_message(self, message: Incoming) -> None:
         self._last_heard = time.monotonic()
-        status = message.status
-        if status:
+        if status := message.status:
             self._on_status(status, message)
             return
         self.received += 1
         self.in_hand += 1
-        self.asked = max(0, self.asked - 1)
+        if self.asked > 0:
+            self.asked -= 1
         self._callback(message)
         if self.asked <= 0:
             self._ask()
@@ -219,7 +216,7 @@ class ContinuousPull:
         return {"consumer": self.consumer, "in_hand": self.in_hand, "asked": self.asked, "received": self.received}
 
 
-class Delivery(msgspec.Struct, frozen=True):
+class Delivery(msgspec.Struct, frozen=True, gc=False):
     """What a pull delivery's reply subject says of a message.
 
     Attributes:
@@ -243,13 +240,12 @@ def read_delivery(reply: str) -> Delivery | None:
     The longer form (`$JS.ACK.<domain>.<account hash>.<stream>.…`) is read too; None when it is neither.
     """
     tokens = reply.split(".")
-    start = 2 if len(tokens) == 9 else 4
-    if len(tokens) < 9 or tokens[0] != "$JS" or tokens[1] != "ACK":
+    count = len(tokens)
+    if count < 9 or not reply.startswith("$JS.ACK."):
         return None
+    at = 4 if count == 9 else 6
     try:
-        delivered, sequence, consumer_sequence, stored, pending = (
-            int(token) for token in tokens[start + 2 : start + 7]
-        )
+        delivered, sequence, consumer_sequence, stored, pending = map(int, tokens[at : at + 5])
     except ValueError:
         return None
     return Delivery(sequence, delivered, consumer_sequence, stored, pending)

@@ -41,6 +41,10 @@ def wave_name(wave_id: str, task_id: str) -> str | None:
 
 def take_early(tx: Tx, sender: str, envelope_id: str, wave: str | None) -> bool:
     """Was this task cancelled before it came? What is found is used up."""
+    if tx.may_have_early_cancels is None:  # nearly always there is none at all: one look for the whole batch
+        tx.may_have_early_cancels = tx.one("SELECT 1 FROM early_cancel LIMIT 1") is not None
+    if not tx.may_have_early_cancels:
+        return False
     names = (_id_name(envelope_id), wave or "")
     row = tx.one(
         "SELECT max(recorded_at) FROM early_cancel WHERE sender = ? AND name IN (?, ?)",
@@ -69,6 +73,7 @@ def _find(tx: Tx, request: Cancel) -> Turn | None:
 
 def _remember(tx: Tx, request: Cancel) -> None:
     """Remember an early cancel; with `wave_id` its id may be the wave's task id or an envelope's, so as both."""
+    tx.may_have_early_cancels = True
     wave = wave_name(request.wave_id or "", request.task_id)
     for name in (_id_name(request.task_id), wave):
         if name is not None:

@@ -18,14 +18,15 @@ REPEAT_ANSWER_EVERY_MS: Final = 60_000  # contract §7: the recorded result once
 
 def accept(tx: Tx, arrival: Arrival, request: Request) -> Accepted:
     """Take an envelope in. What comes back is to be acted on after the commit."""
-    known = tx.one(
-        "SELECT turn, received_at, repeated_at FROM envelope WHERE sender = ? AND id = ?", arrival.sender, arrival.id
-    )
-    if known is not None:
-        return _repeat(tx, arrival, known[0], known[2])
+    if isinstance(request, Task):  # the common one, in two statements: the insert itself finds a repeat
+        seq = tx.new_turn_seq()
+        if not _insert_envelope(tx, arrival, seq, is_alias=False):
+            return _repeat(tx, arrival)
+        _insert_turn(tx, arrival, seq, TurnKind.TASK, State.QUEUED)
+        return _begin(tx, arrival, seq, TurnKind.TASK, State.QUEUED)
+    if tx.one("SELECT 1 FROM envelope WHERE sender = ? AND id = ?", arrival.sender, arrival.id):
+        return _repeat(tx, arrival)
     match request:
-        case Task():
-            return _new(tx, arrival, TurnKind.TASK)
         case Refuse(outcome=outcome):
             return _refuse(tx, arrival, outcome)
         case Start():
@@ -36,8 +37,11 @@ def accept(tx: Tx, arrival: Arrival, request: Request) -> Accepted:
             return _close(tx, arrival, request)
 
 
-def _repeat(tx: Tx, arrival: Arrival, seq: int, repeated_at: int | None) -> Accepted:
+def _repeat(tx: Tx, arrival: Arrival) -> Accepted:
     """The same envelope again: where its turn stands, or the recorded result when it has not just been sent."""
+    seq, repeated_at = tx.one(
+        "SELECT turn, repeated_at FROM envelope WHERE sender = ? AND id = ?", arrival.sender, arrival.id
+    )
     turn = turn_rows.get(tx, seq)
     assert turn is not None  # a turn is pruned with its envelopes
     is_due = repeated_at is None or tx.now_ms - repeated_at >= REPEAT_ANSWER_EVERY_MS
@@ -48,14 +52,18 @@ def _repeat(tx: Tx, arrival: Arrival, seq: int, repeated_at: int | None) -> Acce
     return Accepted(verdict=Verdict.REPEAT, seq=seq, state=turn.state, is_answered=is_answered, outcome=turn.outcome)
 
 
-def _new(
-    tx: Tx, arrival: Arrival, kind: TurnKind, session: int | None = None, wave_name: str | None = None
-) -> Accepted:
-    """A turn of its own, behind all others; ended at once when a cancel was here first."""
-    state = State.QUEUED
-    if session is not None and tx.one("SELECT 1 FROM turn WHERE session = ? AND state <> 'ended' LIMIT 1", session):
-        state = State.HELD
+def _new(tx: Tx, arrival: Arrival, kind: TurnKind, session: int, wave_name: str | None = None) -> Accepted:
+    """A turn of a session, behind all others."""
+    is_behind = tx.one("SELECT 1 FROM turn WHERE session = ? AND state <> 'ended' LIMIT 1", session) is not None
+    state = State.HELD if is_behind else State.QUEUED
     seq = _insert(tx, arrival, kind, state, session)
+    return _begin(tx, arrival, seq, kind, state, wave_name=wave_name)
+
+
+def _begin(
+    tx: Tx, arrival: Arrival, seq: int, kind: TurnKind, state: State, *, wave_name: str | None = None
+) -> Accepted:
+    """Let a new turn be claimed in its order, or end it at once when a cancel was here first."""
     is_cancelled = kind is not TurnKind.CLOSE and cancels.take_early(tx, arrival.sender, arrival.id, wave_name)
     if is_cancelled:
         return _end_at_once(tx, seq, Verdict.NEW, Outcome.cancelled())
@@ -128,8 +136,21 @@ def _close(tx: Tx, arrival: Arrival, request: Close) -> Accepted:
 
 
 def _insert(tx: Tx, arrival: Arrival, kind: TurnKind, state: State, session: int | None) -> int:
-    seq = tx.insert(
-        "INSERT INTO turn (state, kind, sender, envelope_id, body, session, queued_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+    """A new turn for an envelope that is known to be new; its number."""
+    seq = tx.new_turn_seq()
+    is_new = _insert_envelope(tx, arrival, seq, is_alias=False)
+    assert is_new
+    _insert_turn(tx, arrival, seq, kind, state, session=session)
+    return seq
+
+
+def _insert_turn(
+    tx: Tx, arrival: Arrival, seq: int, kind: TurnKind, state: State, *, session: int | None = None
+) -> None:
+    tx.run(
+        "INSERT INTO turn (seq, state, kind, sender, envelope_id, body, session, queued_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        seq,
         state.value,
         kind.value,
         arrival.sender,
@@ -138,14 +159,13 @@ def _insert(tx: Tx, arrival: Arrival, kind: TurnKind, state: State, session: int
         session,
         tx.now_ms,
     )
-    _insert_envelope(tx, arrival, seq, is_alias=False)
-    return seq
 
 
-def _insert_envelope(tx: Tx, arrival: Arrival, seq: int, *, is_alias: bool) -> None:
-    tx.run(
+def _insert_envelope(tx: Tx, arrival: Arrival, seq: int, *, is_alias: bool) -> bool:
+    """The envelope's record; False when there is one."""
+    inserted = tx.run(
         "INSERT INTO envelope (sender, id, turn, is_alias, received_at, channel, is_direct) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         arrival.sender,
         arrival.id,
         seq,
@@ -154,6 +174,7 @@ def _insert_envelope(tx: Tx, arrival: Arrival, seq: int, *, is_alias: bool) -> N
         arrival.channel,
         arrival.is_direct,
     )
+    return inserted > 0
 
 
 def _end_at_once(tx: Tx, seq: int, verdict: Verdict, outcome: Outcome) -> Accepted:

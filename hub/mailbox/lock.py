@@ -7,7 +7,6 @@ inside is for people. It says nothing of other machines (the presence does), and
 import contextlib
 import fcntl
 import os
-import weakref
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +58,7 @@ class IdentityLock:
             self._descriptor = None
 
 
-_held: "weakref.WeakSet[IdentityLock]" = weakref.WeakSet()
+_held: set[IdentityLock] = set()  # strong: a lock that nobody refers to any more is held all the same
 
 
 def _forget_all_in_child() -> None:

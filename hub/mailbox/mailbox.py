@@ -139,29 +139,32 @@ class Mailbox:
     def most_result_bytes(self, size: int) -> None:
         self._results.most_bytes = size
 
-    async def accept(self, envelope: Envelope, request: Request, *, reply_channel: str | None = None) -> Accepted:
-        """Take an envelope in, once. Committed when this returns: then it may be acked.
+    def accept(
+        self, envelope: Envelope, request: Request, *, reply_channel: str | None = None
+    ) -> "asyncio.Future[Accepted]":
+        """Take an envelope in, once. Committed when the future has its result: then it may be acked.
 
-        Calls that are made one after the other take effect in that order, also when none was awaited between them.
+        Calls take effect in the order in which they are made, awaited or not; a callback on the future costs an intake
+        less than a task for each. Cancelling the future does not take the call back.
 
         Args:
             envelope: what came.
             request: what it asks for, as the intake judged it.
             reply_channel: the channel of its one result; None: a DM to its sender.
 
-        Raises:
+        Raises (through the future):
             MailboxUnavailable: the disk is full or the file locked: nothing was written, do not ack, call again.
         """
         arrival = Arrival.of(envelope, reply_channel)
-        return await self._writer.submit(lambda tx: intake.accept(tx, arrival, request))
+        return self._writer.submit(lambda tx: intake.accept(tx, arrival, request))
 
-    async def cancel(self, request: Cancel) -> Cancelled:
-        """Carry out a cancel whose sender may. Committed when this returns.
+    def cancel(self, request: Cancel) -> "asyncio.Future[Cancelled]":
+        """Carry out a cancel whose sender may. Committed when the future has its result; in the order of the calls.
 
-        Raises:
+        Raises (through the future):
             MailboxUnavailable: as `accept`.
         """
-        return await self._writer.submit(lambda tx: cancels.cancel(tx, request))
+        return self._writer.submit(lambda tx: cancels.cancel(tx, request))
 
     async def prune(self, max_age_secs: float) -> Pruned:
         """Forget a little of what nobody can ask for any more; call again while it returns something.

@@ -60,7 +60,7 @@ class Postgres:
     """One cluster. Its socket stays over `kill` and `start`, so clients find it again.
 
     Args:
-        durable: fsync on; only where crash safety is what is tested (a kill -9 of the server alone needs none).
+        durable: fsync on. Off, what was committed still survives a kill -9 of the server, but not one of the machine.
         settings: more settings for the server, e.g. `{"max_connections": "20"}`.
     """
 
@@ -78,7 +78,6 @@ class Postgres:
             "listen_addresses": "",
             "unix_socket_directories": str(self.home),
             "fsync": safe,
-            "synchronous_commit": safe,
             "full_page_writes": safe,
             "shared_buffers": "32MB",
             "max_connections": "100",

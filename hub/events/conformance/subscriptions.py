@@ -163,10 +163,19 @@ async def a_subscription_passes_broken_records(world: World) -> None:
     await run.fill(2)
     await world.poison(run)
     await run.fill(2, start=3)
-    reader = asyncio.create_task(run.on(world.source()).follow())
-    await world.poison(run)
-    await run.append("end", "agent_finished")
-    assert await reader == ["e1", "e2", "e3", "e4", "end"]
+    seen: list[str] = []
+    async with asyncio.timeout(DEADLINE_SECS), run.source.subscribe(run.read()) as events:
+        for _ in range(4):
+            seen.append((await anext(events)).record.id)
+        for name, kind in (("e5", "message_delta"), ("end", "agent_finished")):
+            waiting = asyncio.ensure_future(anext(events))
+            await asyncio.sleep(0.05)  # so that the broken record comes alone, while the reader waits
+            await world.poison(run)
+            await asyncio.sleep(0.05)
+            await run.append(name, kind)
+            seen.append((await waiting).record.id)
+        seen += [envelope.record.id async for envelope in events]
+    assert seen == ["e1", "e2", "e3", "e4", "e5", "end"]
 
 
 async def a_durable_readers_successor_gets_what_was_not_settled(world: World) -> None:

@@ -21,6 +21,7 @@ from hub.events.jetstream.surface import (
     StaleExpectationError,
     StoredMessage,
 )
+from hub.events.log import Wakes
 
 UNTIL_RESTORED = 10**9
 
@@ -65,7 +66,7 @@ class FakeStream:
     _last_place: int = 0
     _message_ids: dict[str, int] = field(default_factory=dict)
     _readers: dict[str, _Reader] = field(default_factory=dict)
-    _came: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _wakes: Wakes = field(default_factory=Wakes)
 
     def forget_message_ids(self) -> None:
         """The duplicate window is over."""
@@ -92,8 +93,6 @@ class FakeStream:
             return PublishAck(self._message_ids[msg_id], duplicate=True)
         place = self.store(subject, payload)
         self._message_ids[msg_id] = place
-        async with self._came:
-            self._came.notify_all()
         if self.faults.lose_server:
             self.faults.lose_server, self.faults.down = False, UNTIL_RESTORED
             raise BackendUnavailableError("appending: the server is gone")
@@ -106,6 +105,7 @@ class FakeStream:
         """Store a message behind everybody's back."""
         self._last_place += 1
         self._messages.append(StoredMessage(self._last_place, subject, payload))
+        self._wakes.wake_all()
         return self._last_place
 
     async def get(self, place: int) -> StoredMessage | None:
@@ -165,12 +165,16 @@ class FakeStream:
         return next((m for m in reversed(self._messages) if m.subject == subject), None)
 
     async def _take(self, subject: str, start: int, most: int, timeout_secs: float) -> list[StoredMessage]:
+        woken = self._wakes.register(subject)
         try:
-            async with asyncio.timeout(timeout_secs), self._came:
+            async with asyncio.timeout(timeout_secs):
                 while not (found := self._from(subject, start)):
-                    await self._came.wait()
+                    woken.clear()
+                    await woken.wait()
         except TimeoutError:
             return []
+        finally:
+            self._wakes.unregister(subject, woken)
         if self.faults.lose_feeds:
             self.faults.lose_feeds -= 1
             raise BackendUnavailableError("the feed was lost")

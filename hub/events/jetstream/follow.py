@@ -7,7 +7,7 @@ from hub.events.errors import BackendUnavailableError
 from hub.events.jetstream.reading import RunReader, run_record
 from hub.events.jetstream.surface import MessageFeed, StoredMessage, StreamSurface
 from hub.events.limits import Limits
-from hub.events.log import Item, Slice
+from hub.events.log import Item, Slice, Tail
 from hub.events.records import RunKey
 
 WINDOW_BYTES = 32 * 1024 * 1024  # most that one reader's unread events may take
@@ -124,5 +124,10 @@ def to_slice(run: RunKey, position: Position, messages: list[StoredMessage]) -> 
             skipped += 1
         else:
             items.append(Item(record.sequence, message.place, record))
-    end = Position(position.sequence, messages[-1].place, position.event)
-    return Slice(items=items, more=messages[-1].pending > 0, skipped=skipped, end=end)
+    return Slice(
+        items=items,
+        more=messages[-1].pending > 0,
+        skipped=skipped,
+        tail=Tail(position.sequence, closed=False),  # where the reader stands, should everything have been broken
+        end=Position(position.sequence, messages[-1].place, position.event),
+    )

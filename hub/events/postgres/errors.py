@@ -35,8 +35,9 @@ def backend(schema: str, what: str) -> Iterator[None]:
         raise EventOverflowError(f"{what}: the database is full ({type(error).__name__})") from error
     except asyncpg.PostgresError as error:
         raise BackendUnavailableError(f"{what}: PostgreSQL refused: {type(error).__name__}", retriable=False) from error
-    except asyncpg.InterfaceError as error:
-        # A pool that the host closed does not come back; a connection that broke under way does.
+    except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        # A pool that the host closed does not come back; a connection that broke under way does (the driver's state is
+        # then sometimes in the middle of an operation; the pool throws such a connection away).
         closed = "pool is clos" in str(error)
         raise BackendUnavailableError(f"{what}: {type(error).__name__}", retriable=not closed) from error
     except TimeoutError as error:

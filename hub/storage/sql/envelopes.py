@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, bindparam, func, not_, or_, select, update
+from sqlalchemy import not_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hub.storage.base import Envelopes
@@ -24,26 +24,19 @@ from hub.storage.records import (
     Thread,
 )
 from hub.storage.sql import pages
+from hub.storage.sql.answers import answered, settle
 from hub.storage.sql.batch import Indexed, insert_batch
 from hub.storage.sql.bulk import insert_new
-from hub.storage.sql.checks import check_aware
 from hub.storage.sql.database import Database
 from hub.storage.sql.positions import read_position, write_mirror_position
 from hub.storage.sql.rows import Unstorable, envelope_record, envelope_values
 from hub.storage.sql.schema import envelopes
 from hub.storage.sql.threads import ThreadWalk
-from hub.storage.sql.types import to_micros
+from hub.storage.sql.visibility import history_branches, visible
 
 E: Final = envelopes.c
 MIRROR: Final = "mirror"
 PAGER: Final = pages.Pager(envelopes, "stored_at", envelope_record)
-
-# coalesce keeps a planner without statistics from looking through all that is open for one recipient
-_ANSWERED_BY_BATCH: Final = (
-    update(envelopes)
-    .where(E.id == bindparam("asked"), func.coalesce(E.recipient, "") == bindparam("answerer"), E.is_open == 1)
-    .values(is_open=0)
-)
 
 
 class SqlEnvelopes(Envelopes):
@@ -68,7 +61,7 @@ class SqlEnvelopes(Envelopes):
         async def work(connection: AsyncConnection) -> BatchReport:
             report = await insert_batch(connection, good, refused, _insert)
             if report.stored:
-                await _settle_answers(connection, [values for _, values in good])
+                await settle(connection, [values for _, values in good])
             for position in positions:
                 await write_mirror_position(connection, MIRROR, position)
             return report
@@ -87,8 +80,7 @@ class SqlEnvelopes(Envelopes):
         cursor: str | None = None,
         max_bytes: int = DEFAULT_PAGE_BYTES,
     ) -> Page[EnvelopeRecord]:
-        conditions = _conditions(filters or EnvelopeFilter())
-        branches = [[*conditions, *branch] for branch in _visible_branches(visible_to)]
+        branches = history_branches(filters or EnvelopeFilter(), visible_to)
         return await PAGER.read(self._database, branches, limit=limit, cursor=cursor, max_bytes=max_bytes)
 
     async def get(
@@ -141,65 +133,5 @@ class SqlEnvelopes(Envelopes):
         return await PAGER.read(self._database, [conditions], limit=limit, cursor=cursor, max_bytes=max_bytes)
 
 
-def visible(identity: str | None) -> list[ColumnElement[bool]]:
-    """The one rule of who sees an envelope (contract §10), as a condition; none for an API admin."""
-    if identity is None:
-        return []
-    return [or_(*(condition for branch in _visible_branches(identity) for condition in branch))]
-
-
-def _visible_branches(identity: str | None) -> list[list[ColumnElement[bool]]]:
-    """The same rule as alternatives, one condition each."""
-    if identity is None:
-        return [[]]
-    return [[E.sender == identity], [E.recipient == identity], [E.recipient.is_(None)]]
-
-
-def _conditions(filters: EnvelopeFilter) -> list[ColumnElement[bool]]:
-    check_aware("since", filters.since)
-    check_aware("until", filters.until)
-    pairs: list[tuple[Any, ColumnElement[Any]]] = [
-        (filters.channel, E.channel),
-        (filters.sender, E.sender),
-        (filters.to, E.recipient),
-        (filters.kind, E.kind),
-    ]
-    conditions: list[ColumnElement[bool]] = [column == value for value, column in pairs if value is not None]
-    if filters.since is not None:
-        conditions.append(E.stored_at >= to_micros(filters.since))
-    if filters.until is not None:
-        conditions.append(E.stored_at < to_micros(filters.until))
-    return conditions
-
-
 async def _insert(connection: AsyncConnection, rows: Sequence[dict[str, Any]]) -> int:
     return await insert_new(connection, envelopes, rows)
-
-
-async def _settle_answers(connection: AsyncConnection, rows: Sequence[dict[str, Any]]) -> None:
-    """Close what the batch answers, and what in the batch was answered before it came.
-
-    Two routers that store a message and its answer at the same moment do not see each other's row: reading what is
-    open looks for an answer once more.
-    """
-    answers = {(row["reply_to"], row["sender"]) for row in rows if row["kind"] == "message" and row["reply_to"]}
-    if answers:  # in one order everywhere, so that two writers do not wait for each other
-        await connection.execute(
-            _ANSWERED_BY_BATCH, [{"asked": asked, "answerer": answerer} for asked, answerer in sorted(answers)]
-        )
-    asking = sorted({row["id"] for row in rows if row["is_open"]})
-    if asking:
-        await connection.execute(
-            update(envelopes).where(E.id.in_(asking), E.is_open == 1, answered()).values(is_open=0)
-        )
-
-
-def answered() -> ColumnElement[bool]:
-    """Does a `message` of the envelope's recipient reply to it?"""
-    answer = envelopes.alias("answer")
-    return (
-        select(answer.c.seq)
-        .where(answer.c.reply_to == E.id, answer.c.kind == "message", answer.c.sender == E.recipient)
-        .correlate(envelopes)
-        .exists()
-    )

@@ -71,7 +71,11 @@ class Pager(Generic[T]):
             BadValue: the limit or the cursor is none.
         """
         table, order = self._table, self._order
-        chosen = self._choose(branches, check_limit(limit), None if cursor is None else read_cursor(cursor))
+        after = None if cursor is None else read_cursor(cursor)
+        if not branches:
+            check_limit(limit)
+            return Page([])
+        chosen = self._choose(branches, check_limit(limit), after)
         in_order = [self._turn(chosen.c[order]), self._turn(chosen.c.seq)]
         weighed = select(
             chosen.c.seq,

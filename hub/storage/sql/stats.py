@@ -11,11 +11,11 @@ from hub.storage.base import Stats
 from hub.storage.errors import BadValue
 from hub.storage.records import Activity, Bucket, Hotspot, Latency
 from hub.storage.sql import pages
+from hub.storage.sql.answers import answered
 from hub.storage.sql.database import Database
-from hub.storage.sql.envelopes import answered
 from hub.storage.sql.rows import ASKING_KINDS
 from hub.storage.sql.schema import envelopes
-from hub.storage.sql.types import from_micros, to_micros
+from hub.storage.sql.types import from_micros, to_micros, unindexed
 
 E: Final = envelopes.c
 SECOND: Final = 1_000_000  # microseconds
@@ -73,8 +73,8 @@ class SqlStats(Stats):
             select(func.min(reply.c.stored_at))
             .where(
                 reply.c.reply_to == newest.c.id,
-                reply.c.kind == "message",
-                or_(newest.c.recipient.is_(None), reply.c.sender == newest.c.recipient),
+                unindexed(reply.c.kind) == "message",
+                or_(newest.c.recipient.is_(None), unindexed(reply.c.sender) == newest.c.recipient),
             )
             .correlate(newest)
             .scalar_subquery()
