@@ -4,38 +4,33 @@ Decoding is shallow: the payload stays the bytes that came, so that a router nev
 `Envelope.payload` decodes and judges it, for those who act on it.
 """
 
-import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from hub.protocol import names
+from hub.protocol import names, scanner
 from hub.protocol.errors import BadEnvelope
 from hub.protocol.payload import decode_payload, encode_payload
 
 Kind = Literal["message", "control", "human", "status", "event"]
-
-if TYPE_CHECKING:
-    _OptionalText: TypeAlias = str | None
-else:  # on the way in, "absent" and "null" must be told apart to count members; `parse` leaves only None
-    _OptionalText: TypeAlias = str | UnsetType | None
+KINDS: Final[tuple[str, ...]] = get_args(Kind)
 
 
-class Meta(msgspec.Struct, rename={"sender": "from"}, kw_only=True):
-    """The head of an envelope. `sender` is `meta.from` on the wire; `timestamp` is aware."""
+class Meta(msgspec.Struct, frozen=True, gc=False):
+    """The head of an envelope. `sender` is `meta.from` on the wire; `timestamp` is aware, in whatever offset came."""
 
     id: str
     sender: str
     channel: str
-    to: _OptionalText = UNSET  # type: ignore[assignment]
     timestamp: datetime
     kind: Kind
-    reply_to: _OptionalText = UNSET  # type: ignore[assignment]
+    to: str | None = None
+    reply_to: str | None = None
 
 
-class Envelope(msgspec.Struct, frozen=True):
+class Envelope(msgspec.Struct, frozen=True, gc=False):
     """One message.
 
     Attributes:
@@ -59,31 +54,27 @@ class Envelope(msgspec.Struct, frozen=True):
         return decode_payload(self.payload_json)
 
 
-class _Wire(msgspec.Struct):
-    meta: Meta
+class _WireMeta(msgspec.Struct, rename={"sender": "from"}, gc=False):
+    """`Meta` as it is decoded: "absent" and "null" are told apart, to count the members that stood there."""
+
+    id: str
+    sender: str
+    channel: str
+    timestamp: datetime
+    kind: Kind
+    to: str | UnsetType | None = UNSET
+    reply_to: str | UnsetType | None = UNSET
+
+
+class _Wire(msgspec.Struct, gc=False):
+    meta: _WireMeta
     payload: Raw = Raw(b"")
-
-
-class _Key(str):
-    """A member's name, counted as it is decoded."""
-
-    __slots__ = ()
 
 
 _decode_wire = msgspec.json.Decoder(_Wire).decode
 
+_MOST_DETAIL: Final = 200  # characters of a complaint that quotes what came, which may be megabytes
 _FIXED_QUOTES: Final = 2 + 5 * 4  # "meta" and the five required members, names and values
-_WHITESPACE: Final = rb"[ \t\r\n]*"
-_STRING: Final = rb'"(?:[^"\\]|\\.)*"'
-_OPEN = re.compile(_WHITESPACE + rb"\{")
-_MEMBER_NAME = re.compile(_WHITESPACE + _STRING + _WHITESPACE + rb":" + _WHITESPACE, re.DOTALL)
-_COMMA = re.compile(_WHITESPACE + rb",?")
-_ESCAPES = re.compile(
-    rb"(?P<kept>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})"
-    rb"|(?P<lone>\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
-    rb"|\\.",
-    re.DOTALL,
-)
 
 
 def parse(body: bytes) -> Envelope:
@@ -103,8 +94,8 @@ def parse(body: bytes) -> Envelope:
         return _parse(body, body)
     except BadEnvelope:
         # A lone surrogate in the payload is legal JSON text that the decoder does not take; it is the receiver's to
-        # refuse. In a name a blank takes its place, which no name may hold.
-        masked = _mask_lone_surrogates(body)
+        # refuse. U+FFFD takes its place meanwhile, which no id and no name may hold either.
+        masked = scanner.mask_lone_surrogates(body)
         if masked is None:
             raise
         return _parse(masked, body)
@@ -121,40 +112,32 @@ def _parse(text: bytes, body: bytes) -> Envelope:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadEnvelope("$", f"expected UTF-8 JSON text, got something else ({error})") from None
     except RecursionError:
-        raise BadEnvelope("$", "nested too deeply to parse") from None
-    meta = wire.meta
-    payload_json = bytes(wire.payload)
+        raise scanner.too_deep("$") from None
+    head, payload_json = wire.meta, bytes(wire.payload)
     # Every quotation mark outside the payload belongs to a member that was decoded, unless a member stands there
-    # twice, is unknown, or holds an escape: only then is the slow look needed.
-    expected_quotes = _FIXED_QUOTES + _optional_quotes(meta) + (2 if payload_json else 0)
-    is_plain = text.count(b'"') - payload_json.count(b'"') == expected_quotes
-    if not is_plain or text is not body:
-        outer = _member_spans(text, "$")
-        start, end = outer["meta"]
-        _member_spans(text[start:end], "$.meta")
-        if payload_json:
-            start, end = outer["payload"]
-            payload_json = body[start:end]
-    if not names.is_message_id(meta.id):
-        raise BadEnvelope("$.meta.id", f"expected {names.MESSAGE_ID_RULE}, got {ascii(meta.id)[:80]}")
-    _require_instant(meta.timestamp)
-    return Envelope(meta, payload_json or b"null", body)
-
-
-def _optional_quotes(meta: Meta) -> int:
-    """How many quotation marks the optional members took; an absent member becomes None here, as null is."""
-    quotes = 0
-    to: object = meta.to
+    # twice, is unknown, or holds an escaped one. All of these only ever add marks, so that none can hide another;
+    # where the count is met, no member stands there twice.
+    quotes = _FIXED_QUOTES + (2 if payload_json else 0)
+    to, reply_to = head.to, head.reply_to
     if to is UNSET:
-        meta.to = None
+        to = None
     else:
         quotes += 2 if to is None else 4
-    reply_to: object = meta.reply_to
     if reply_to is UNSET:
-        meta.reply_to = None
+        reply_to = None
     else:
         quotes += 2 if reply_to is None else 4
-    return quotes
+    if text.count(b'"') - payload_json.count(b'"') != quotes:
+        outer = scanner.members(text, "$")
+        scanner.members(bytes(outer["meta"]), "$.meta")
+    if payload_json and text is not body:
+        start, end = scanner.spans(text, scanner.members(text, "$"))["payload"]
+        payload_json = body[start:end]
+    if not names.is_message_id(head.id):
+        raise BadEnvelope("$.meta.id", f"expected {names.MESSAGE_ID_RULE}, got {ascii(head.id)[:80]}")
+    _require_instant(head.timestamp)
+    meta = Meta(head.id, head.sender, head.channel, head.timestamp, head.kind, to, reply_to)
+    return Envelope(meta, payload_json or b"null", body)
 
 
 def _require_instant(timestamp: datetime) -> None:
@@ -171,54 +154,9 @@ def _require_instant(timestamp: datetime) -> None:
 def _from_validation(error: msgspec.ValidationError) -> BadEnvelope:
     """The decoder's complaint as ours: `Expected `str`, got `int` - at `$.meta.id`` has the path at its end."""
     detail, found, where = str(error).rpartition(" - at `")
-    return BadEnvelope(where.rstrip("`"), detail) if found else BadEnvelope("$", str(error))
-
-
-def _mask_lone_surrogates(body: bytes) -> bytes | None:
-    """The same text with each lone surrogate escape replaced by an escaped blank; None when there is none."""
-    found = False
-
-    def mask(escape: "re.Match[bytes]") -> bytes:
-        nonlocal found
-        if escape.lastgroup != "lone":
-            return escape.group()
-        found = True
-        return rb"\u0020"
-
-    masked = _ESCAPES.sub(mask, body)
-    return masked if found else None
-
-
-def _member_spans(text: bytes, path: str) -> dict[str, tuple[int, int]]:
-    """Where each member's value of a JSON object stands in its text: name → (start, end), in the text's order.
-
-    Raises:
-        BadEnvelope: a member stands there twice (after unescaping).
-    """
-    seen: list[str] = []
-
-    def count(_type: type, name: str) -> _Key:
-        seen.append(name)
-        return _Key(name)
-
-    members = msgspec.json.Decoder(dict[_Key, Raw], dec_hook=count).decode(text)
-    if len(seen) != len(members):
-        twice = next(name for name in members if seen.count(name) > 1)
-        raise BadEnvelope(f"{path}.{twice}"[:120], "expected once, got twice")
-    spans: dict[str, tuple[int, int]] = {}
-    opened = _OPEN.match(text)
-    assert opened is not None
-    position = opened.end()
-    for name, value in members.items():
-        named = _MEMBER_NAME.match(text, position)
-        assert named is not None
-        start = named.end()
-        end = start + len(value)
-        spans[str(name)] = (start, end)
-        after = _COMMA.match(text, end)
-        assert after is not None
-        position = after.end()
-    return spans
+    if not found:
+        return BadEnvelope("$", str(error))
+    return BadEnvelope(where.rstrip("`"), ascii(detail[:_MOST_DETAIL])[1:-1])
 
 
 def stamp(envelope: Envelope, sender: str, channel: str) -> Envelope:
@@ -230,27 +168,36 @@ def stamp(envelope: Envelope, sender: str, channel: str) -> Envelope:
         envelope: a parsed envelope.
         sender: the subject's identity, validated.
         channel: the subject's channel, validated.
+
+    Raises:
+        BadEnvelope: nested so deeply that it could just be parsed, but not here, further down the stack.
     """
     meta = envelope.meta
     if meta.sender == sender and meta.channel == channel:
         return envelope
     body = envelope.body
-    masked = _mask_lone_surrogates(body) or body
-    meta_start, meta_end = _member_spans(masked, "$")["meta"]
-    spans = _member_spans(masked[meta_start:meta_end], "$.meta")
-    replaced = sorted([(spans["from"], sender), (spans["channel"], channel)])
+    text = scanner.mask_lone_surrogates(body) or body
+    outer = scanner.members(text, "$")
+    offset, end = scanner.spans(text, outer)["meta"]
+    head = text[offset:end]
+    spans = scanner.spans(head, scanner.members(head, "$.meta"))
     parts: list[bytes] = []
     position = 0
-    for (start, end), name in replaced:
-        parts += [body[position : meta_start + start], b'"', name.encode(), b'"']
-        position = meta_start + end
+    for (start, end), name in sorted([(spans["from"], sender), (spans["channel"], channel)]):
+        parts += [body[position : offset + start], b'"', name.encode(), b'"']
+        position = offset + end
     parts.append(body[position:])
     stamped = msgspec.structs.replace(meta, sender=sender, channel=channel)
     return Envelope(stamped, envelope.payload_json, b"".join(parts))
 
 
 def format_time(moment: datetime) -> str:
-    """An aware time as the wire has it: UTC, microseconds, `Z`; always 27 characters, so that texts sort as times."""
+    """An aware time as the wire has it: UTC, microseconds, `Z`; always 27 characters, so that texts sort as times.
+
+    Raises:
+        BadEnvelope: a time without offset, or one outside the years 1 to 9999 of UTC.
+    """
+    _require_instant(moment)
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
@@ -282,10 +229,10 @@ def make(
         BadPayload: the payload cannot be sent; the error names the path.
         BadEnvelope: an unknown kind, or a timestamp without offset.
     """
-    if kind not in ("message", "control", "human", "status", "event"):
-        raise BadEnvelope("$.meta.kind", f"expected message, control, human, status or event, got {ascii(kind)[:80]}")
+    if kind not in KINDS:
+        raise BadEnvelope("$.meta.kind", f"expected {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {ascii(kind)[:80]}")
     moment = datetime.now(UTC) if timestamp is None else timestamp
-    _require_instant(moment)
+    time_text = format_time(moment)
     meta = Meta(
         id=names.new_message_id() if id is None else names.message_id(id),
         sender=names.identity(sender),
@@ -301,7 +248,7 @@ def make(
         "from": meta.sender,
         "channel": meta.channel,
         "to": meta.to,
-        "timestamp": format_time(moment),
+        "timestamp": time_text,
         "kind": meta.kind,
         "reply_to": meta.reply_to,
     }

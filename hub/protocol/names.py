@@ -1,6 +1,7 @@
 """Validators of names: the one place that says what may become a subject, a consumer, a file or a config entry.
 
-Names are refused, never repaired: a stripped or escaped name would let two senders share one.
+Names are refused, never repaired: a stripped or escaped name would let two senders share one. What a validator returns
+is a plain `str`, also for a subclass that formats as something else, as a member of `class Team(str, Enum)` does.
 """
 
 import re
@@ -42,7 +43,7 @@ def token(value: object, what: str = "name") -> str:
         what: the kind of name, for the error (`wave id`, `stream`, …).
     """
     if isinstance(value, str) and _TOKEN.fullmatch(value):
-        return value
+        return str.__str__(value)
     raise BadName(what, value, TOKEN_RULE)
 
 
@@ -67,7 +68,7 @@ def is_message_id(value: object) -> bool:
 def message_id(value: object) -> str:
     """Return a valid message id, else raise `BadName`."""
     if isinstance(value, str) and _MESSAGE_ID.fullmatch(value):
-        return value
+        return str.__str__(value)
     raise BadName("message id", value, MESSAGE_ID_RULE)
 
 
@@ -79,15 +80,16 @@ def channel(value: object) -> str:
     """
     if not isinstance(value, str) or _CHANNEL.fullmatch(value) is None:
         raise BadName("channel", value, CHANNEL_RULE)
-    first, _, rest = value.partition(".")
+    name = str.__str__(value)
+    first, _, rest = name.partition(".")
     if first not in _RESERVED_FIRST:
-        return value
+        return name
     if first == "inbox":
         raise BadName("channel", value, "no `inbox.…`: an inbox is reached with `to`")
     tokens = rest.split(".") if rest else []
     is_stored_form = len(tokens) == 1 or (first == "wave" and len(tokens) == 3 and tokens[1] == "task")
     if is_stored_form:
-        return value
+        return name
     raise BadName("channel", value, RESERVED_RULE)
 
 

@@ -6,20 +6,23 @@ import sys
 import structlog
 
 
-def configure(*, verbose: bool = False) -> None:
+def configure(*, verbose: bool = False, least: int = logging.INFO, for_people: bool = False) -> None:
     """Set up structlog for this process; logs go to stderr, so that stdout stays for results.
 
     Args:
         verbose: also show debug lines.
+        least: the least level that is shown otherwise.
+        for_people: readable lines also when stderr is no terminal; for commands, whose errors are texts.
     """
-    level = logging.DEBUG if verbose else logging.INFO
+    level = logging.DEBUG if verbose else least
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    if sys.stderr.isatty():
-        final: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer()]
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if is_terminal or for_people:
+        final: list[structlog.typing.Processor] = [structlog.dev.ConsoleRenderer(colors=is_terminal)]
     else:
         final = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     structlog.configure(

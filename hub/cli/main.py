@@ -1,0 +1,27 @@
+"""The command tree of `python -m hub`."""
+
+import typer
+
+from hub.cli import bench, delegate, doctor, publish, watch
+from hub.cli.running import CONTEXT
+from hub.cli.server import hub_command
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings=CONTEXT,
+    help="The hub: durable messages between agents on NATS.",
+)
+app.command("server", help="Every role in one process (also: hub-server).")(hub_command("router", "attach"))
+app.command("router", help="A router, with the mirror of history.")(hub_command("router"))
+app.command("attach", help="An attach responder.")(hub_command("attach"))
+app.add_typer(bench.app, name="bench")
+for name, command, text in (
+    ("publish", publish.publish, publish.HELP),
+    ("watch", watch.watch, watch.HELP),
+    ("delegate", delegate.delegate, delegate.HELP),
+    ("doctor", doctor.doctor, doctor.HELP),
+):
+    app.command(name, help=text, context_settings=CONTEXT)(command)

@@ -1,0 +1,66 @@
+"""The commands that run a hub: `hub-server`, and `python -m hub router|attach` for one role each."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from hub.process import HubOptions, Role, run
+
+Durable = Annotated[bool, typer.Option("--durable", help="Durable delivery over JetStream; without it plain NATS.")]
+DeliveryConfigFile = Annotated[
+    str | None,
+    typer.Option("--delivery-config", metavar="FILE", help="Streams and limits, JSON [NATS_HUB_DELIVERY_CONFIG]."),
+]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        metavar="URL",
+        help="Where history is kept: sqlite:///path, postgresql://…, none [NATS_HUB_DB; default in the state folder].",
+    ),
+]
+Metrics = Annotated[
+    str | None,
+    typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics, /healthz and /readyz there."),
+]
+Bound = Annotated[bool, typer.Option("--bound", help="Refuse a server that lets the hub be anonymous.")]
+ApiAdmin = Annotated[
+    list[str] | None,
+    typer.Option("--api-admin", metavar="ID", help="An identity that may do everything in the query API; repeatable."),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Debug lines too.")]
+
+
+def hub_command(*roles: Role) -> Callable[..., None]:
+    """The command that runs a hub process with these roles; each takes the same options."""
+
+    def run_hub(
+        durable: Durable = False,
+        delivery_config: DeliveryConfigFile = None,
+        db: Database = None,
+        metrics: Metrics = None,
+        bound: Bound = False,
+        api_admin: ApiAdmin = None,
+        verbose: Verbose = False,
+    ) -> None:
+        options = HubOptions(
+            roles=roles,
+            durable=durable,
+            delivery_config=delivery_config,
+            db=db,
+            metrics=metrics,
+            bound=bound,
+            api_admins=tuple(api_admin or ()),
+            verbose=verbose,
+        )
+        raise typer.Exit(run(options))
+
+    return run_hub
+
+
+def hub_server() -> None:
+    """Run the console script `hub-server`: every role in one process."""
+    app = typer.Typer(add_completion=False)
+    app.command(help="Run a hub: router, attach responder and history in one process.")(hub_command("router", "attach"))
+    app(prog_name="hub-server")

@@ -1,0 +1,31 @@
+"""The client: what agents and tools import."""
+
+from hub.client.channel import ChannelSubscription
+from hub.client.client import HubClient
+from hub.client.errors import (
+    ClientError,
+    FollowingEnded,
+    InboxIsOpen,
+    NoHub,
+    NotSent,
+    SendRefused,
+    SendUnconfirmed,
+    TaskTimedOut,
+)
+from hub.client.sender import SendReceipt
+from hub.client.task import TaskHandle
+
+__all__ = [
+    "HubClient",
+    "SendReceipt",
+    "TaskHandle",
+    "ChannelSubscription",
+    "ClientError",
+    "NotSent",
+    "NoHub",
+    "SendRefused",
+    "SendUnconfirmed",
+    "TaskTimedOut",
+    "FollowingEnded",
+    "InboxIsOpen",
+]

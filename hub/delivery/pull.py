@@ -1,0 +1,266 @@
+"""A continuous pull: messages of a durable pull consumer into a plain callback, for ever.
+
+One subscription, a window of credit, and pull requests that are issued ahead of need. The window bounds what is asked
+for plus what is in hand, so a slow owner slows the pull and nothing is dropped in between. It never sits silent: a
+request expires within 30 s, the server's idle heartbeats prove the way, a watchdog asks anew when they stop, and every
+reconnect asks anew at once (the requests under way died with the connection).
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from hub.delivery.connection import Connection
+from hub.delivery.nats_client import Incoming
+
+log = structlog.get_logger(__name__)
+
+EXPIRES_SECS: Final = 30.0  # contract §5: a pull expires within 30 s (each one through an import pins memory that long)
+HEARTBEAT_SECS: Final = 5.0  # keeps an import's mapping alive, and is how silence is told from an empty stream
+SILENCE_SECS: Final = 3 * HEARTBEAT_SECS
+RETRY_SECS: Final = 1.0  # after a refusal; the consumer may be made again meanwhile
+REFILL_SHARE: Final = 4  # ask again when a quarter of the window is free: few requests, and never an idle server
+
+Gone = Callable[[str], None]
+
+
+class ContinuousPull:
+    """Pull from one consumer into a callback.
+
+    The callback gets each message once per delivery and must not block or raise; call `done` for each when its work is
+    over (acked, naked or dropped), which frees its place in the window.
+
+    Args:
+        connection: the connection; it is never closed here.
+        stream, consumer: the durable pull consumer.
+        callback: takes a message; plain function.
+        window: at most this many messages asked for or in hand.
+        on_gone: told the reason when the server says that the consumer is not there; the pull goes on trying.
+        js_prefix: the JetStream API prefix, the connection's own when None.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        stream: str,
+        consumer: str,
+        callback: Callable[[Incoming], None],
+        window: int,
+        on_gone: Gone | None = None,
+        js_prefix: str | None = None,
+    ) -> None:
+        self.stream = stream
+        self.consumer = consumer
+        self.in_hand = 0
+        self.asked = 0  # credit that the server has and has not used
+        self.received = 0
+        self._connection = connection
+        self._callback = callback
+        self._window = window
+        self._refill_at = max(1, window // REFILL_SHARE)
+        self._on_gone = on_gone
+        prefix = connection.settings.js_prefix if js_prefix is None else js_prefix
+        self._subject = f"{prefix}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._inbox = ""
+        self._sid: int | None = None
+        self._generation = 0
+        self._request_number = 0
+        self._last_heard = 0.0
+        self._watchdog: asyncio.Task[None] | None = None
+        self._remove_reconnect: Callable[[], None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._is_paused = False
+
+    @property
+    def is_running(self) -> bool:
+        """Does it ask for messages?"""
+        return self._sid is not None
+
+    async def start(self) -> None:
+        """Begin. Starting twice is fine."""
+        if self._sid is not None:
+            return
+        self._inbox = self._connection.new_reply_subject()
+        self._sid = await self._connection.client.subscribe_direct(f"{self._inbox}.*.*", self._on_message)
+        self._remove_reconnect = self._connection.on_reconnect(self._on_reconnect)
+        self._last_heard = time.monotonic()
+        self._watchdog = self._connection.own(self._watch(), name=f"pull-watchdog {self.consumer}")
+        self._ask()
+
+    async def stop(self) -> None:
+        """Ask no more; returns when nothing more can come. What came until then went to the callback."""
+        if self._sid is None:
+            return
+        sid, self._sid = self._sid, None
+        if self._remove_reconnect is not None:
+            self._remove_reconnect()
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watchdog
+        await self._connection.client.unsubscribe_direct(sid)
+
+    def pause(self) -> None:
+        """Ask for nothing new until `resume`; what was asked for still comes."""
+        self._is_paused = True
+
+    def resume(self) -> None:
+        """Go on asking."""
+        self._is_paused = False
+        self._ask()
+
+    def done(self, count: int = 1) -> None:
+        """So many messages are out of hand: their places in the window are free."""
+        self.in_hand -= count
+        if self._window - self.asked - self.in_hand >= self._refill_at or self.asked <= 0:
+            self._ask()
+
+    def ask_anew(self) -> None:
+        """Forget the requests under way and ask again, as after a reconnect or when the consumer was made again."""
+        self._generation += 1
+        self.asked = 0
+        self._ask()
+
+    def _ask(self) -> None:
+        if self._sid is None or self._is_paused or not self._connection.is_connected:
+            return  # a reconnect asks by itself
+        batch = self._window - self.asked - self.in_hand
+        if batch < 1:
+            return
+        self._request_number += 1
+        request = {
+            "batch": batch,
+            "expires": int(EXPIRES_SECS * 1e9),
+            "idle_heartbeat": int(HEARTBEAT_SECS * 1e9),
+        }
+        body = msgspec.json.encode(request)
+        reply = f"{self._inbox}.{self._generation}.{self._request_number}"
+        self._connection.client.send(
+            b"PUB %b %b %d\r\n%b\r\n" % (self._subject.encode(), reply.encode(), len(body), body)
+        )
+        self.asked += batch
+
+    def _on_message(self, message: Incoming) -> None:
+        self._last_heard = time.monotonic()
+        if status := message.status:
+            self._on_status(status, message)
+            return
+        self.received += 1
+        self.in_hand += 1
+        if self.asked > 0:
+            self.asked -= 1
+        self._callback(message)
+        if self.asked <= 0:
+            self._ask()
+
+    def _on_status(self, status: int, message: Incoming) -> None:
+        if status == 100:
+            return  # idle heartbeat
+        if message.subject.split(".")[-2] != str(self._generation):
+            return  # of a request that was given up
+        headers = message.headers()
+        description = headers.get("Description", "")
+        left = headers.get("Nats-Pending-Messages", "")
+        lowered = description.lower()
+        if status == 408 or (status == 409 and "batch completed" in lowered):
+            self._give_back(left)
+            self._ask()
+        elif status in {404, 503} or (status == 409 and "consumer" in lowered and "delet" in lowered):
+            self.asked = 0
+            reason = description or ("nobody answers the pull" if status == 503 else f"status {status}")
+            if self._on_gone is not None:
+                self._on_gone(reason)
+            self._ask_later()
+        else:
+            # Leadership change, server shutdown, a limit exceeded: the request is over; what it is makes no difference.
+            log.info("pull ended by the server", consumer=self.consumer, status=status, reason=description)
+            self._give_back(left)
+            self._ask_later()
+
+    def _give_back(self, left: str) -> None:
+        """A request ended with so many messages undelivered; a status that does not say ends them all."""
+        self.asked = max(0, self.asked - int(left)) if left.isdigit() else 0
+
+    def _ask_later(self) -> None:
+        if self._retry is None and self._sid is not None:
+            self._retry = asyncio.get_running_loop().call_later(RETRY_SECS, self._ask_now)
+
+    def _ask_now(self) -> None:
+        self._retry = None
+        self._ask()
+
+    async def _on_reconnect(self) -> None:
+        self._last_heard = time.monotonic()
+        self.ask_anew()
+
+    async def _watch(self) -> None:
+        """Ask anew when the heartbeats stop while the connection seems to stand."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECS)
+            silent_secs = time.monotonic() - self._last_heard
+            if silent_secs > SILENCE_SECS and self._connection.is_connected and self.asked > 0:
+                log.warning("pull is silent; asking anew", consumer=self.consumer, silent_secs=round(silent_secs, 1))
+                self._last_heard = time.monotonic()
+                self.ask_anew()
+
+    def describe(self) -> dict[str, Any]:
+        """Its numbers, for status and logs."""
+        return {"consumer": self.consumer, "in_hand": self.in_hand, "asked": self.asked, "received": self.received}
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """What a pull delivery's reply subject says of a message.
+
+    Attributes:
+        stream_sequence: its place in the stream.
+        delivered: how often it was delivered, this time included.
+        consumer_sequence: the number of this delivery among all of the consumer; a gap is a delivery that was lost.
+        stored_ns: when the stream stored it, nanoseconds since the epoch, the server's clock.
+        pending: messages behind it in the stream for this consumer.
+    """
+
+    stream_sequence: int
+    delivered: int
+    consumer_sequence: int
+    stored_ns: int
+    pending: int
+
+
+def read_delivery(reply: str) -> Delivery | None:
+    """Read a reply subject `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>`.
+
+    The longer form (`$JS.ACK.<domain>.<account hash>.<stream>.…`) is read too; None when it is neither.
+    """
+    tokens = reply.split(".")
+    count = len(tokens)
+    if count < 9 or not reply.startswith("$JS.ACK."):
+        return None
+    at = 4 if count == 9 else 6
+    try:
+        delivered, sequence, consumer_sequence, stored, pending = map(int, tokens[at : at + 5])
+    except ValueError:
+        return None
+    return Delivery(sequence, delivered, consumer_sequence, stored, pending)
+
+
+ACK: Final = b"+ACK"
+TERM: Final = b"+TERM"
+IN_PROGRESS: Final = b"+WPI"
+
+
+def nak(delay_secs: float = 0.0) -> bytes:
+    """The body of a nak: deliver it again, after `delay_secs`."""
+    return b"-NAK" if delay_secs <= 0 else b'-NAK {"delay": %d}' % int(delay_secs * 1e9)
+
+
+def answer(connection: Connection, reply: str, body: bytes) -> None:
+    """Ack, nak, term or extend a delivery. Best effort: a lost one makes the message come again."""
+    connection.client.send(b"PUB %b %d\r\n%b\r\n" % (reply.encode(), len(body), body))

@@ -1,0 +1,83 @@
+"""The dead letters of a router: what can never be delivered is counted, logged and kept (contract §3.3)."""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+
+from hub.delivery.connection import Connection
+from hub.router.metrics import RouterMetrics
+from hub.router.rules import Drop
+from hub.router.write_behind import WriteBehind
+from hub.storage import Storage
+from hub.storage.records import DEAD_DATA_BYTES, NewDeadLetter
+
+log = structlog.get_logger(__name__)
+
+MOST_WAITING: Final = 1024  # 64 MiB of the largest ones: routing must not grow without bound while storage is down
+
+
+class DeadLetters:
+    """Takes dropped messages. Without storage, or when the queue is full, they are logged with a hash of their bytes.
+
+    Args:
+        connection: owns the writing task.
+        storage: where they are kept; None keeps none.
+        metrics: counts those that were lost.
+    """
+
+    def __init__(self, connection: Connection, storage: Storage | None, metrics: RouterMetrics) -> None:
+        self._metrics = metrics
+        self._queue: WriteBehind[NewDeadLetter] | None = None
+        if storage is not None:
+            self._queue = WriteBehind(
+                connection,
+                name="dead-letters",
+                write=storage.dead_letters.insert,
+                most=MOST_WAITING,
+                on_lost=self._lost,
+            )
+
+    def start(self) -> None:
+        """Begin to write."""
+        if self._queue is not None:
+            self._queue.start()
+
+    async def stop(self) -> None:
+        """Write what waits."""
+        if self._queue is not None:
+            await self._queue.stop()
+
+    def put(self, subject: str, headers: Sequence[tuple[str, str]], body: bytes, drop: Drop) -> None:
+        """Log and keep a dropped message; returns at once."""
+        log.warning(
+            "dropped",
+            reason=drop.reason.value,
+            detail=drop.detail,
+            subject=subject[:200],
+            sender=drop.sender,
+            id=drop.envelope_id,
+            size=len(body),
+        )
+        letter = NewDeadLetter(
+            reason=drop.reason.value,
+            detail=drop.detail,
+            subject=subject,
+            sender=drop.sender,
+            envelope_id=drop.envelope_id,
+            headers=dict(headers),
+            data=body[:DEAD_DATA_BYTES],
+            size=len(body),
+            received_at=datetime.now(UTC),
+        )
+        if self._queue is None:
+            self._lost(letter, "there is no storage")
+        else:
+            self._queue.offer(letter)
+
+    def _lost(self, letter: NewDeadLetter, why: str) -> None:
+        self._metrics.dead_letters_lost += 1
+        digest = hashlib.sha256(letter.data).hexdigest()
+        log.warning("dead letter not kept", why=why, reason=letter.reason, size=letter.size, sha256=digest)

@@ -1,0 +1,72 @@
+"""The replay guard by tables (contract §6, permissions)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hub.delivery.nats_client import header_lines
+from hub.router import guard
+
+HONEST = "hub.pub.alice.room"
+
+
+def block(*lines: bytes) -> bytes:
+    return b"NATS/1.0\r\n" + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (),
+        (b"Nats-Msg-Id: 0123456789abcdef",),
+        (b"Nats-Expected-Stream: HUB_INGRESS",),
+        (b"Nats-Request-Info: {}",),
+        (b"traceparent: 00-a-b-01", b"X-Anything: 1", b"Natsy: 1", b"Kv: 1"),
+    ],
+)
+def test_what_an_agent_sends_passes(lines: tuple[bytes, ...]) -> None:
+    assert guard.check(HONEST, header_lines(block(*lines))) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Nats-Stream: HUB_INBOX",
+        b"Nats-Sequence: 1",
+        b"Nats-Subject: channel.inbox.bob",
+        b"Nats-Time-Stamp: 2026-01-01T00:00:00Z",
+        b"Nats-Last-Sequence: 0",
+        b"nats-stream: HUB_INBOX",
+        b"NATS-ROLLUP: all",
+        b" Nats-Stream : x",
+        b"nats-msg-id: in another case it is no message id",
+        b"Nats-Pending-Messages: 1",
+        b"KV-Operation: DEL",
+        b"kv-operation: DEL",
+        b"Status: 404",
+        b"status: 404",
+        b"Description: No Messages",
+        b"Nats-Msg-Id: hub-router:bob:1:channel.inbox.alice",
+        b"Nats-\xff: 1",
+    ],
+)
+def test_what_only_a_server_or_a_router_writes_gives_a_message_away(line: bytes) -> None:
+    assert guard.check(HONEST, header_lines(block(b"X-First: 1", line))) is not None
+
+
+def test_a_router_id_behind_an_honest_one_is_found() -> None:
+    lines = (b"Nats-Msg-Id: honest", b"Nats-Msg-Id: hub-router:x")
+    assert guard.check(HONEST, header_lines(block(*lines))) is not None
+    assert guard.check(HONEST, header_lines(block(*reversed(lines)))) is not None
+
+
+@pytest.mark.parametrize(
+    "subject", ["channel.inbox.bob", "hub.pub.alice", "hub.pub", "hub.publish.a.b", "$JS.API.x", ""]
+)
+def test_a_message_from_outside_the_ingress_is_dropped(subject: str) -> None:
+    assert guard.check(subject, []) is not None
+
+
+@given(st.binary(max_size=200))
+def test_no_header_block_crashes_the_guard(bytes_: bytes) -> None:
+    guard.check(HONEST, header_lines(b"NATS/1.0\r\n" + bytes_))
