@@ -8,7 +8,7 @@ import asyncio
 import json
 import sys
 import time
-from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -16,13 +16,16 @@ import nats
 import uvloop
 from nats.js import JetStreamContext
 
-from hub.bench.load import CHANNEL, SENDER, Message, Template, envelope_of, send_all, send_at, sent_ns
+from hub.bench.load import CHANNEL, SENDER, LoadError, Message, Template, send_all, send_at, sent_ns
+from hub.client import HubClient
 from hub.delivery.connection import Connection
+from hub.delivery.inbox import Inbox
+from hub.delivery.inbox_message import InboxMessage
 from hub.delivery.nats_client import Incoming
-from hub.delivery.publisher import StorePublisher
+from hub.delivery.publisher import Stored, StorePublisher
 from hub.delivery.pull import ACK, ContinuousPull, answer
 from hub.delivery.settings import ConnectSettings
-from hub.protocol import parse, subjects
+from hub.protocol import names, parse, subjects
 from hub.service import logs
 
 READER: Final = "reader"  # whose inbox is read
@@ -86,51 +89,88 @@ class Actor(Protocol):
     async def work(self, job: Job) -> Done: ...
 
 
-class Sender:
-    """Sends: as a client to the hub, each envelope made anew; or rendered ones straight into the inbox stream."""
+class Client:
+    """Sends as an agent does, through `HubClient`: every send is awaited, as many at once as the window lets."""
+
+    def __init__(self, connection: Connection, settings: ActorSettings) -> None:
+        self._client = HubClient(connection)
+        self._window = settings.window
+        self._template = Template(settings.size, to=READER)
+
+    async def start(self) -> None:
+        """A client needs none."""
+
+    async def work(self, job: Job) -> Done:
+        began_ns = time.monotonic_ns()
+        if job.rate is not None:
+            await send_at(self._send, job.count, job.rate)
+        else:
+            numbers = iter(range(job.count))
+            async with asyncio.TaskGroup() as senders:
+                for _ in range(self._window):
+                    senders.create_task(self._send_on(numbers))
+        return Done(began_ns, time.monotonic_ns())
+
+    async def _send_on(self, numbers: Iterator[int]) -> None:
+        for _ in numbers:
+            await self._send()
+
+    async def _send(self) -> None:
+        receipt = await self._client.send_to(READER, self._template.payload(), channel=CHANNEL)
+        if not receipt.is_stored:
+            raise LoadError("a message was sent, but not stored")
+
+
+class Publisher:
+    """Stores rendered envelopes straight in the inbox stream: no client, no router."""
 
     def __init__(self, connection: Connection, settings: ActorSettings) -> None:
         self._settings = settings
-        self._is_client = settings.role == "client"
         self._publisher = StorePublisher(connection)
-        self._stream = settings.ingress if self._is_client else settings.inbox
-        self._subject = subjects.publish(SENDER, CHANNEL) if self._is_client else subjects.inbox(READER)
+        self._subject = subjects.inbox(READER)
         self._template = Template(settings.size, to=READER)
 
     async def start(self) -> None:
         await self._publisher.start()
 
     async def work(self, job: Job) -> Done:
+        stream = self._settings.inbox
         began_ns = time.monotonic_ns()
         if job.rate is not None:
-            await send_at(self._publisher, self._stream, self._make, job.count, job.rate)
+            await send_at(self._send, job.count, job.rate)
         else:
-            make = self._make if self._is_client else self._render
-            messages = (make() for _ in range(job.count))
-            await send_all(self._publisher, self._stream, messages, window=self._settings.window)
+            messages = (Message(self._subject, self._template.render()) for _ in range(job.count))
+            await send_all(self._publisher, stream, messages, window=self._settings.window)
         return Done(began_ns, time.monotonic_ns())
 
-    def _make(self) -> Message:
-        return Message(self._subject, envelope_of(self._settings.size, to=READER).body)
-
-    def _render(self) -> Message:
-        return Message(self._subject, self._template.render())
+    async def _send(self) -> None:
+        outcome = await self._publisher.publish_and_wait(
+            self._subject,
+            self._template.make().body,
+            message_id=names.new_publish_id(),
+            stream=self._settings.inbox,
+        )
+        if not isinstance(outcome, Stored):
+            raise LoadError(f"a message was not stored: {outcome.reason} {outcome.description}")
 
 
 class Reader:
-    """Reads one consumer: bare, or as an inbox does (decode, drop repeats, ack)."""
+    """Reads one consumer: through an `Inbox` (decode, drop repeats, ack), or bare."""
 
     def __init__(self, connection: Connection, settings: ActorSettings) -> None:
         self._connection = connection
-        self._is_inbox = settings.role == "inbox"
-        self._acked: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._pull = ContinuousPull(
-            connection,
-            stream=settings.inbox,
-            consumer=settings.consumer,
-            callback=self._on_message,
-            window=settings.window,
-        )
+        self._inbox: Inbox | None = None
+        self._pull: ContinuousPull | None = None
+        if settings.role == "inbox":
+            self._inbox = Inbox(connection, mode="on", sink=self._on_inbox)
+        else:
+            self._pull = ContinuousPull(
+                connection,
+                stream=settings.inbox,
+                consumer=settings.consumer,
+                callback=self._on_pull,
+                window=settings.window,
+            )
         self._read = 0
         self._wanted = 0
         self._is_timed = False
@@ -145,26 +185,32 @@ class Reader:
         self._wanted += job.count
         self._is_timed, self._latencies_ms, self._began_ns = job.rate is not None, [], 0
         self._reached.clear()
-        await self._pull.start()
+        reading = self._inbox or self._pull
+        assert reading is not None
+        await reading.start()
         if self._read < self._wanted:
             await self._reached.wait()
         return Done(self._began_ns, time.monotonic_ns(), tuple(self._latencies_ms))
 
-    def _on_message(self, message: Incoming) -> None:
-        if self._began_ns == 0:
-            self._began_ns = time.monotonic_ns()
-        if self._is_inbox:
-            envelope = parse(message.data)
-            key = (envelope.meta.sender, envelope.meta.id)
-            assert key not in self._acked, "the load holds no repeats"
-            assert envelope.payload, "the load holds no empty payloads"
-            self._acked[key] = None
-            if len(self._acked) > 4096:
-                self._acked.popitem(last=False)
+    def _on_inbox(self, message: InboxMessage) -> None:
+        self._begin()
+        message.ack()
+        self._count(message.payload if self._is_timed else None)
+
+    def _on_pull(self, message: Incoming) -> None:
+        assert self._pull is not None
+        self._begin()
         answer(self._connection, message.reply, ACK)
         self._pull.done()
+        self._count(parse(message.data).payload if self._is_timed else None)
+
+    def _begin(self) -> None:
+        if self._began_ns == 0:
+            self._began_ns = time.monotonic_ns()
+
+    def _count(self, payload: Any) -> None:
         if self._is_timed:
-            self._latencies_ms.append((time.monotonic_ns() - sent_ns(parse(message.data))) / 1e6)
+            self._latencies_ms.append((time.monotonic_ns() - sent_ns(payload)) / 1e6)
         self._read += 1
         if self._read == self._wanted:
             self._reached.set()
@@ -201,17 +247,24 @@ class SequentialRouter:
 async def act(settings: ActorSettings) -> None:
     """Be the actor until stdin ends."""
     logs.configure()  # to stderr: stdout is for answers
-    actor: Actor
-    if settings.role == "sequential":
-        actor = SequentialRouter(settings)
-    else:
-        connect = ConnectSettings(servers=(settings.url,), identity=None)
-        connection = await Connection.open(connect, name=f"bench {settings.role}")
-        actor = (Sender if settings.role in {"client", "publisher"} else Reader)(connection, settings)
+    actor = await _make(settings)
     await actor.start()
     _say({})
     while line := await asyncio.to_thread(sys.stdin.readline):
         _say(await actor.work(msgspec.json.decode(line, type=Job)))
+
+
+async def _make(settings: ActorSettings) -> Actor:
+    if settings.role == "sequential":
+        return SequentialRouter(settings)
+    identities = {"client": SENDER, "inbox": READER}
+    connect = ConnectSettings(servers=(settings.url,), identity=identities.get(settings.role))
+    connection = await Connection.open(connect, name=f"bench {settings.role}")
+    if settings.role == "client":
+        return Client(connection, settings)
+    if settings.role == "publisher":
+        return Publisher(connection, settings)
+    return Reader(connection, settings)
 
 
 def _say(value: Any) -> None:

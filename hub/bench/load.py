@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
 
 import msgspec
 
@@ -26,35 +26,43 @@ class Message(msgspec.Struct, frozen=True):
     body: bytes
 
 
-def envelope_of(size: int, *, to: str, channel: str = CHANNEL) -> Envelope:
-    """An envelope of this many bytes that says when it was made, by the machine's monotonic clock.
-
-    Raises:
-        LoadError: it cannot be so small.
-    """
-    payload = {SENT_KEY: time.monotonic_ns(), "filler": ""}
-    missing = size - len(make(sender=SENDER, channel=channel, to=to, payload=payload).body)
-    if missing < 0:
-        raise LoadError(f"expected at least {size - missing} bytes an envelope, got {size}")
-    payload["filler"] = "x" * missing
-    return make(sender=SENDER, channel=channel, to=to, payload=payload)
-
-
-def sent_ns(envelope: Envelope) -> int:
-    """When an envelope of the load was made."""
-    return int(envelope.payload[SENT_KEY])
+def sent_ns(payload: Any) -> int:
+    """When an envelope of the load was made, by the machine's monotonic clock."""
+    return int(payload[SENT_KEY])
 
 
 class Template:
-    """Envelopes that differ in their id alone, for a sender that should cost next to nothing."""
+    """Envelopes of a stated size to one recipient.
 
-    def __init__(self, size: int, *, to: str, channel: str = CHANNEL) -> None:
-        envelope = envelope_of(size, to=to, channel=channel)
+    Args:
+        size: bytes of an envelope.
+        to: the recipient.
+
+    Raises:
+        LoadError: an envelope cannot be so small.
+    """
+
+    def __init__(self, size: int, *, to: str) -> None:
+        self._to = to
+        self._filler = ""
+        missing = size - len(self.make().body)
+        if missing < 0:
+            raise LoadError(f"expected at least {size - missing} bytes an envelope, got {size}")
+        self._filler = "x" * missing
+        envelope = self.make()
         self._before, self._id, self._after = envelope.body.partition(envelope.meta.id.encode())
         self._number = 0
 
+    def payload(self) -> dict[str, Any]:
+        """A payload that says when it was made."""
+        return {SENT_KEY: time.monotonic_ns(), "filler": self._filler}
+
+    def make(self) -> Envelope:
+        """The next envelope, made as a client makes one."""
+        return make(sender=SENDER, channel=CHANNEL, to=self._to, payload=self.payload())
+
     def render(self) -> bytes:
-        """The next envelope."""
+        """The next envelope by its id alone, for a sender that should cost next to nothing."""
         self._number += 1
         return b"%b%0*x%b" % (self._before, len(self._id), self._number, self._after)
 
@@ -101,27 +109,18 @@ async def send_all(publisher: StorePublisher, stream: str, messages: Iterable[Me
     await done
 
 
-async def send_at(
-    publisher: StorePublisher, stream: str, make_one: Callable[[], Message], count: int, rate: float
-) -> None:
-    """Send `count` messages at `rate` a second, each made when its time has come; returns when all are stored.
-
-    Raises:
-        LoadError: one was not stored.
-    """
+async def send_at(send: Callable[[], Awaitable[object]], count: int, rate: float) -> None:
+    """Call `send` at `rate` a second, whatever the calls before it do; returns when all have returned."""
     loop = asyncio.get_running_loop()
     started = loop.time()
-    waiting = []
-    for number in range(count):
-        await asyncio.sleep(started + number / rate - loop.time())
-        message = make_one()
-        sending = publisher.publish_and_wait(
-            message.subject, message.body, message_id=names.new_publish_id(), stream=stream
-        )
-        waiting.append(asyncio.ensure_future(sending))
-    for outcome in await asyncio.gather(*waiting):
-        if isinstance(outcome, NotStored):
-            raise _not_stored(outcome)
+    async with asyncio.TaskGroup() as sending:
+        for number in range(count):
+            await asyncio.sleep(started + number / rate - loop.time())
+            sending.create_task(_await(send()))
+
+
+async def _await(sent: Awaitable[object]) -> None:
+    await sent
 
 
 def _not_stored(outcome: NotStored) -> LoadError:

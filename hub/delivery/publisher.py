@@ -23,7 +23,7 @@ ACK_DEADLINE_SECS: Final = 5.0  # nats-server acks within milliseconds; one that
 SWEEP_SECS: Final = 0.5
 
 
-class Stored(msgspec.Struct, frozen=True):
+class Stored(msgspec.Struct, frozen=True, gc=False):
     """The store's ack: the message is in the stream.
 
     Attributes:
@@ -144,23 +144,18 @@ class StorePublisher:
         Raises:
             TooLarge: it is above the server's limit; nothing was sent.
         """
-        header = b"NATS/1.0\r\nNats-Msg-Id: %b\r\nNats-Expected-Stream: %b\r\n%b\r\n" % (
-            message_id.encode(),
-            stream.encode(),
-            more_headers,
-        )
-        size = len(header) + len(payload)
-        limit = int(self._connection.client.max_payload)
-        if size > limit:
-            raise TooLarge(f"message for {subject}", size, limit)
+        header = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\nNats-Expected-Stream: {stream}\r\n".encode()
+        header_size = len(header) + len(more_headers) + 2
+        size = header_size + len(payload)
+        client = self._connection.client
+        if size > client.max_payload:
+            raise TooLarge(f"message for {subject}", size, client.max_payload)
         self._number += 1
         token = str(self._number)
         self._flying[token] = (time.monotonic() + self._deadline_secs, on_outcome)
         self._idle.clear()
-        self._connection.client.send(
-            b"HPUB %b %b.%b %d %d\r\n%b%b\r\n"
-            % (subject.encode(), self._inbox.encode(), token.encode(), len(header), size, header, payload)
-        )
+        control = f"HPUB {subject} {self._inbox}.{token} {header_size} {size}\r\n".encode()
+        client.send(b"".join((control, header, more_headers, b"\r\n", payload, b"\r\n")))
 
     async def publish_and_wait(
         self, subject: str, payload: bytes, *, message_id: str, stream: str, more_headers: bytes = b""

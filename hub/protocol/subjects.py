@@ -3,6 +3,7 @@
 Each takes names that were validated at the edge.
 """
 
+from functools import lru_cache
 from typing import Final
 
 INGRESS_ALL: Final = "hub.pub.>"
@@ -28,6 +29,7 @@ def publish(identity: str, channel: str) -> str:
     return f"hub.pub.{identity}.{channel}"
 
 
+@lru_cache(maxsize=1024)  # a router sees the same few subjects again and again, and asks twice for each message
 def split_publish(subject: str) -> tuple[str, str] | None:
     """`(identity, channel)` of an ingress subject, neither validated; None when it is none."""
     if not subject.startswith(_INGRESS_PREFIX):

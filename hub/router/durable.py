@@ -71,6 +71,7 @@ class DurableRouter:
         # Below ack_wait, so that an unknown outcome is asked again by this router before another gets the message.
         deadline_secs = min(5.0, max(0.5, 0.8 * config.ack_wait_secs))
         self._publisher = StorePublisher(connection, deadline_secs=deadline_secs)
+        metrics.in_flight = lambda: self._publisher.in_flight
         most_pending = config.router_max_ack_pending
         self._pull = ContinuousPull(
             connection,
@@ -142,12 +143,10 @@ class DurableRouter:
         except TooLarge as error:
             self._drop(taken, _dropped(decided, Reason.TOO_LARGE, str(error)))
             return
-        self._metrics.in_flight = self._publisher.in_flight
         self._step("published")
 
     def _on_outcome(self, taken: "_Taken", decided: Route, outcome: Outcome) -> None:
         metrics = self._metrics
-        metrics.in_flight = self._publisher.in_flight
         if isinstance(outcome, Stored):
             self._step("stored")
             metrics.routed[decided.home] += 1

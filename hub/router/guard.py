@@ -31,12 +31,13 @@ def check(subject: str, headers: Iterable[tuple[str, str]]) -> str | None:
     if subjects.split_publish(subject) is None:
         return f"stored under {subject[:80]!r}, which is no ingress subject"
     for name, value in headers:
-        lowered = name.lower().lstrip(":")
-        if lowered.startswith(_SERVER_PREFIXES):
-            if name not in _ALLOWED:
-                return f"carries the header {name[:80]!r}, which only a server writes"
+        if name in _ALLOWED:
             if name == "Nats-Msg-Id" and value.startswith(ROUTER_ID_PREFIX):
                 return "carries a message id that only a router gives"
-        elif lowered in _STATUS_NAMES:
+            continue
+        lowered = name.lower().lstrip(":")
+        if lowered.startswith(_SERVER_PREFIXES):
+            return f"carries the header {name[:80]!r}, which only a server writes"
+        if lowered in _STATUS_NAMES:
             return f"carries the header {name.lstrip(':')!r}, which only a server writes"
     return None

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from hub.protocol import BadEnvelope, BadName, Envelope, names, parse, stamp, subjects
 from hub.router import guard
 
-TRACE_HEADERS: Final = ("traceparent", "tracestate")  # contract §6: all that is carried on of an agent's headers
+TRACE_HEADERS: Final = frozenset({"traceparent", "tracestate"})  # contract §6: all of an agent's that is carried on
 MAX_TRACE_BYTES: Final = 512
 
 
@@ -86,6 +87,39 @@ def route(subject: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_g
         given_away = guard.check(subject, headers)
         if given_away is not None:
             return Drop(Reason.REPLAYED, given_away)
+    origin = _origin(subject)
+    if isinstance(origin, Drop):
+        return origin
+    sender, channel = origin.sender, origin.channel
+    try:
+        envelope = stamp(parse(body), sender, channel)
+    except BadEnvelope as error:
+        reason = Reason.BAD_RECIPIENT if error.path == "$.meta.to" else Reason.UNDECODABLE
+        return Drop(reason, str(error), sender, channel)
+    recipient = envelope.meta.to
+    if recipient is None:
+        destination, home = origin.destination, origin.home
+    elif names.is_token(recipient):
+        destination, home = subjects.inbox(recipient), Home.INBOX
+    else:
+        detail = str(BadName("recipient", recipient, names.TOKEN_RULE))
+        return Drop(Reason.BAD_RECIPIENT, detail, sender, channel, envelope.meta.id)
+    message_id = f"{guard.ROUTER_ID_PREFIX}{sender}:{envelope.meta.id}:{destination}"
+    return Route(destination, home, envelope, message_id, trace_lines(headers) if headers else b"")
+
+
+class _Origin(msgspec.Struct, frozen=True):
+    """What an ingress subject says: who sent it on which channel, and where the channel's messages go."""
+
+    sender: str
+    channel: str
+    destination: str
+    home: Home
+
+
+@lru_cache(maxsize=1024)  # as many senders and channels at work at once; one more costs what the first message did
+def _origin(subject: str) -> _Origin | Drop:
+    """Read and validate an ingress subject."""
     split = subjects.split_publish(subject)
     if split is None:
         return Drop(Reason.BAD_CHANNEL, f"{subject[:80]!r} is no ingress subject")
@@ -96,22 +130,8 @@ def route(subject: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_g
         names.channel(channel)
     except BadName as error:
         return Drop(Reason.BAD_CHANNEL, str(error), sender)
-    try:
-        envelope = stamp(parse(body), sender, channel)
-    except BadEnvelope as error:
-        reason = Reason.BAD_RECIPIENT if error.path == "$.meta.to" else Reason.UNDECODABLE
-        return Drop(reason, str(error), sender, channel)
-    recipient = envelope.meta.to
-    if recipient is None:
-        destination = subjects.channel(channel)
-        home = Home.TASKS if names.is_stored_channel(channel) else Home.LIVE
-    elif names.is_token(recipient):
-        destination, home = subjects.inbox(recipient), Home.INBOX
-    else:
-        detail = str(BadName("recipient", recipient, names.TOKEN_RULE))
-        return Drop(Reason.BAD_RECIPIENT, detail, sender, channel, envelope.meta.id)
-    message_id = f"{guard.ROUTER_ID_PREFIX}{sender}:{envelope.meta.id}:{destination}"
-    return Route(destination, home, envelope, message_id, trace_lines(headers) if headers else b"")
+    home = Home.TASKS if names.is_stored_channel(channel) else Home.LIVE
+    return _Origin(sender, channel, subjects.channel(channel), home)
 
 
 def trace_lines(headers: Sequence[tuple[str, str]]) -> bytes:
@@ -120,4 +140,4 @@ def trace_lines(headers: Sequence[tuple[str, str]]) -> bytes:
     for name, value in headers:
         if name in TRACE_HEADERS and value.isascii() and value.isprintable() and len(value) <= MAX_TRACE_BYTES:
             carried.setdefault(name, b"%b: %b\r\n" % (name.encode(), value.encode()))
-    return b"".join(carried.values())
+    return b"".join(carried.values()) if carried else b""
