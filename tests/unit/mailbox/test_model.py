@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -420,9 +421,14 @@ class MailboxMachine(RuleBasedStateMachine):
 
 
 MailboxMachine.TestCase.settings = settings(
-    max_examples=30,
-    stateful_step_count=50,
+    max_examples=15,
+    stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestMailboxBesideItsModel = MailboxMachine.TestCase
+
+
+@pytest.mark.soak
+class TestMailboxBesideItsModelForLong(MailboxMachine.TestCase):  # type: ignore[misc]
+    settings = settings(MailboxMachine.TestCase.settings, max_examples=500, stateful_step_count=80)
