@@ -1,6 +1,5 @@
 """`hub-doctor`: looks at server, hub, streams, consumers and grants, and says what is wrong, one line each."""
 
-import logging
 import os
 from enum import StrEnum
 from typing import Annotated, Final
@@ -61,7 +60,12 @@ def doctor(
     connecting: Connecting,
     identity: As = None,
     mode: Annotated[
-        Mode, typer.Option("--mode", help="What the hub is; core makes no JetStream request, auto finds out.")
+        Mode,
+        typer.Option(
+            "--mode",
+            metavar="auto|core|durable",
+            help="What the hub is: auto finds out, core makes no JetStream request.",
+        ),
     ] = Mode.AUTO,
     delivery_config_file: Annotated[
         str | None,
@@ -91,8 +95,7 @@ def doctor(
             await connection.close()
         return _tell(report, as_json=json)
 
-    # What the probe provokes (denied requests) is in its findings; the connection's own lines would say it twice.
-    run_command("hub-doctor", work, verbose=verbose, least=logging.CRITICAL, as_json=json)
+    run_command("hub-doctor", work, verbose=verbose, as_json=json)
 
 
 def _tell(report: Report, *, as_json: bool) -> Exit:

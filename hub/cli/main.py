@@ -2,7 +2,7 @@
 
 import typer
 
-from hub.cli import bench, doctor, watch
+from hub.cli import bench, delegate, doctor, publish, watch
 from hub.cli.running import CONTEXT
 from hub.cli.server import hub_command
 
@@ -19,7 +19,9 @@ app.command("router", help="A router, with the mirror of history.")(hub_command(
 app.command("attach", help="An attach responder.")(hub_command("attach"))
 app.add_typer(bench.app, name="bench")
 for name, command, text in (
-    ("doctor", doctor.doctor, doctor.HELP),
+    ("publish", publish.publish, publish.HELP),
     ("watch", watch.watch, watch.HELP),
+    ("delegate", delegate.delegate, delegate.HELP),
+    ("doctor", doctor.doctor, doctor.HELP),
 ):
     app.command(name, help=text, context_settings=CONTEXT)(command)

@@ -1,9 +1,10 @@
 """The runner of commands: one loop, one text for each error, the exit codes of people's commands (contract §11)."""
 
 import asyncio
+import contextlib
 import logging
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
 import msgspec
@@ -11,11 +12,14 @@ import typer
 import uvloop
 
 from hub.cli.output import say
+from hub.client import ClientError, SendUnconfirmed, TaskTimedOut
+from hub.delivery.connection import Connection
 from hub.delivery.errors import CannotConnect, DeliveryError, RequestTimedOut
 from hub.protocol import ProtocolError, TooLarge
 from hub.service import logs
 from hub.service.exits import Exit
 
+_LOOK_SECS: Final = 0.25  # a loss that is over sooner concerns nobody
 _USAGE_CODES: Final = frozenset({"bad_request", "config", "no_input"})
 
 
@@ -35,7 +39,7 @@ def exit_of(error: Exception) -> Exit:
     """The exit code of an error: whose fault is it, and is trying again worth while?"""
     if isinstance(error, CommandError):
         return error.exit
-    if isinstance(error, RequestTimedOut):
+    if isinstance(error, RequestTimedOut | SendUnconfirmed | TaskTimedOut):
         return Exit.TIMED_OUT
     if isinstance(error, TooLarge | CannotConnect):
         return Exit.ERROR
@@ -49,7 +53,6 @@ def run_command(
     work: Callable[[], Coroutine[Any, Any, Exit]],
     *,
     verbose: bool,
-    least: int = logging.WARNING,
     as_json: bool = False,
 ) -> None:
     """Run a command to its end and leave the process with its exit code.
@@ -57,18 +60,18 @@ def run_command(
     Args:
         name: the command's, before each error.
         work: what it does; SIGINT and SIGTERM cancel it, unless it handles them itself.
-        verbose: debug lines on stderr too.
-        least: the least level of log lines on stderr.
+        verbose: log lines on stderr too. Without it there are none: what matters of them is said in the command's
+            own words, once, and a server that is away would fill the screen.
         as_json: an error also goes to stderr as JSON, `{"error", "code"}`.
 
     Raises:
         typer.Exit: always.
     """
-    logs.configure(verbose=verbose, least=least, for_people=True)
+    logs.configure(verbose=verbose, least=logging.CRITICAL, for_people=True)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             code = runner.run(_until_stopped(work()))
-        except (CommandError, DeliveryError, ProtocolError) as error:
+        except (CommandError, ClientError, DeliveryError, ProtocolError) as error:
             code = exit_of(error)
             if as_json:
                 word = getattr(error, "code", "error")
@@ -100,6 +103,27 @@ async def _until_stopped(work: Coroutine[Any, Any, Exit]) -> Exit:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def connection_watched(connection: Connection) -> AsyncIterator[None]:
+    """While inside, say when the connection is lost and when it is back."""
+
+    async def watch() -> None:
+        was_connected = True
+        while True:
+            await asyncio.sleep(_LOOK_SECS)
+            if connection.is_connected != was_connected:
+                was_connected = not was_connected
+                where = connection.settings.shown_servers
+                say(f"connected again to {where}" if was_connected else f"lost the connection to {where}; trying again")
+
+    watching = connection.own(watch(), name="connection-watch")
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
 
 
 def console_script(name: str, command: Callable[..., None], help_text: str) -> None:

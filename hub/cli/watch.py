@@ -9,15 +9,15 @@ from typing import Annotated, Final
 
 import msgspec
 import typer
-from nats.aio.msg import Msg
 
 from hub.cli.envelope_line import MOST_SHOWN, envelope_line
 from hub.cli.line_writer import LineWriter
 from hub.cli.options import CONNECT_SECS, As, Connecting, ConnectTimeout, Json, Verbose, connects
 from hub.cli.output import harmless, harmless_json, say
-from hub.cli.running import CommandError, console_script, run_command
+from hub.cli.running import CommandError, connection_watched, console_script, run_command
 from hub.delivery.connection import Connection
 from hub.delivery.errors import PermissionDenied
+from hub.delivery.nats_client import Incoming
 from hub.protocol import BadEnvelope, Envelope, names, parse, subjects
 from hub.service.exits import Exit
 
@@ -130,7 +130,8 @@ def watch(
             connecting.settings(identity), name="hub-watch", timeout_secs=connect_timeout
         )
         try:
-            return await _Watch(connection, wanted, count=count, as_json=json).run()
+            async with connection_watched(connection):
+                return await _Watch(connection, wanted, count=count, as_json=json).run()
         finally:
             await connection.close()
 
@@ -189,13 +190,13 @@ class _Watch:
     async def _subscribe(self, wanted: tuple[str, ...]) -> tuple[str, ...]:
         """Subscribe; returns what the server denied."""
         for subject in wanted:
-            await self._connection.subscribe(subject, self._on_message)
+            await self._connection.client.subscribe_direct(subject, self._on_message)
         if not await self._connection.flush():
             raise CommandError("the server did not confirm the subscription: try again")
         denied = self._connection.denied
         return tuple(subject for subject in wanted if ("subscribe", subject.lower()) in denied)
 
-    async def _on_message(self, message: Msg) -> None:
+    def _on_message(self, message: Incoming) -> None:
         if self._enough.is_set():
             return
         now = datetime.now().astimezone()
@@ -215,7 +216,7 @@ class _Watch:
         else:
             self._show(envelope_line(envelope, at=now))
 
-    def _undecodable(self, message: Msg, now: datetime, reason: str) -> str:
+    def _undecodable(self, message: Incoming, now: datetime, reason: str) -> str:
         data = message.data.decode("utf-8", "backslashreplace")
         if self._as_json:
             shown = {"subject": message.subject, "received_at": now, "undecodable": reason, "data": data}

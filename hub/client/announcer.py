@@ -1,8 +1,8 @@
 """The announcer: tells the hub that an agent is here, who it is and what it can do (contract §2)."""
 
 import asyncio
+import itertools
 import secrets
-import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -15,7 +15,7 @@ from hub.protocol import Envelope, TooLarge, format_time, make, subjects
 
 log = structlog.get_logger(__name__)
 
-FIRST_SECS: Final = (0.0, 1.0, 2.0, 4.0, 8.0)  # after the start: a hub that starts at the same time hears one of them
+FIRST_PAUSES_SECS: Final = (1.0, 1.0, 2.0, 4.0)  # at 0, 1, 2, 4 and 8 s: a hub that starts together with us hears one
 EVERY_SECS: Final = 30.0
 
 
@@ -88,17 +88,13 @@ class Announcer:
         await self._connection.publish(subjects.register(self._identity), self._make_registration().body)
 
     async def _announce_for_ever(self) -> None:
-        began = time.monotonic()
-        number = 0
-        while True:
+        pauses = itertools.chain(FIRST_PAUSES_SECS, itertools.repeat(EVERY_SECS))
+        for pause_secs in pauses:
             try:
                 await self.announce()
             except NotConnected as error:
                 log.info("not announced", identity=self._identity, reason=str(error))
-            number += 1
-            more = number - len(FIRST_SECS) + 1
-            due = FIRST_SECS[number] if more <= 0 else FIRST_SECS[-1] + more * EVERY_SECS
-            await asyncio.sleep(max(0.0, began + due - time.monotonic()))
+            await asyncio.sleep(pause_secs)
 
     def _make_presence(self) -> Envelope:
         return make(sender=self._identity, channel="presence", kind="status", payload=self._presence)

@@ -67,12 +67,14 @@ class HubClient:
         announce: bool = True,
         timeout_secs: float = 10.0,
         send_timeout_secs: float = SEND_TIMEOUT_SECS,
+        **overrides: Any,
     ) -> "HubClient":
         """Connect and announce.
 
         Args:
             settings: where and as whom; read from `environ` when None.
             environ: the environment, this process's when None.
+            overrides: single settings that beat the environment (`identity="bob"`, `servers=(…,)`).
             capabilities, metadata: what this agent registers with.
             announce: False stays unseen: a tool that only sends or looks.
             timeout_secs: for the connecting.
@@ -83,7 +85,9 @@ class HubClient:
             CannotConnect: no server in time, and why.
         """
         if settings is None:
-            settings = ConnectSettings.from_environ(os.environ if environ is None else environ)
+            settings = ConnectSettings.from_environ(os.environ if environ is None else environ, **overrides)
+        elif overrides:
+            raise BadSettings(f"expected settings or {', '.join(overrides)}, got both")
         if settings.identity is None:
             raise BadSettings("a client needs an identity: set NATS_HUB_IDENTITY or pass identity=")
         name = f"hub-client {names.agent_identity(settings.identity)}"
@@ -224,8 +228,8 @@ class HubClient:
         self._channels.append(subscription)
         return await subscription.start()
 
-    async def inbox(self, callback: Callback | None = None, **options: Any) -> Inbox:
-        """Open this identity's inbox: iterate it, or pass a callback; see `Inbox`, also for the options.
+    def inbox(self, callback: Callback | None = None, **options: Any) -> Inbox:
+        """This identity's inbox: iterate it, or pass a callback and `start` it; see `Inbox`, also for the options.
 
         Raises:
             InboxIsOpen: this client reads it already.
@@ -233,7 +237,7 @@ class HubClient:
         if self._inbox is not None and self._inbox.state.mode is not Mode.STOPPED:
             raise InboxIsOpen(self.identity)
         self._inbox = Inbox(self.connection, callback=callback, observer=self._observe, **options)
-        return await self._inbox.start()
+        return self._inbox
 
     def _observe(self, message: InboxMessage) -> None:
         self._undelivered.take(message.envelope, message.payload)

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import structlog
 
 from hub.client.errors import FollowingEnded, TaskTimedOut
+from hub.client.history import find_messages
 from hub.client.sender import SendReceipt
 from hub.client.undelivered import UndeliveredListener
 from hub.delivery.connection import Connection
@@ -196,11 +197,21 @@ class TaskHandle:
     async def _follow(self) -> None:
         if self.receipt is not None:
             await self._nap(FIRST_READ_SECS)
+        else:
+            await self._read_back()
         while not self._outcome.done() and not self._connection.is_closed:
             await self._read_stored()
             if not self._outcome.done():
                 await self._nap(READ_EVERY_SECS)
         await self._leave()
+
+    async def _read_back(self) -> None:
+        """A task of long ago: what has left the stored channel may be in history."""
+        await self._read_stored()
+        if self._outcome.done():
+            return
+        for sifted in await find_messages(self._connection, self._delegator, channel=self.channel, sender=self.worker):
+            self._consider(sifted)
 
     async def _nap(self, secs: float) -> None:
         """Sleep until woken by the result or a reconnect, at most `secs`."""

@@ -40,9 +40,9 @@ Sink = Callable[[InboxMessage], None]
 class Inbox:
     """The direct messages of the connection's identity.
 
-    Read it in one of three ways: iterate it (the user acks each message), pass `callback` (one at a time; acked when it
-    returned, naked when it raised), or pass `sink` (a plain function that gets each message out of the parser and must
-    not block; its user acks later).
+    Read it in one of three ways: iterate it (which starts it; the user acks each message), pass `callback` (one at a
+    time; acked when it returned, naked when it raised), or pass `sink` (a plain function that gets each message out of
+    the parser and must not block; its user acks later).
 
     One reader an identity: two processes with one identity share its durable inbox, each message goes to one of them.
 
@@ -90,6 +90,7 @@ class Inbox:
         self._queued_bytes = 0
         self._ended: NotConnected | None = None
         self._caller: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self._is_started = False
         self._is_stopping = False
         self._ledger = Ledger(
@@ -118,8 +119,10 @@ class Inbox:
         if self._is_started or self._is_stopping:
             return self
         self._is_started = True
-        task = await self._keeper.start()
-        task.add_done_callback(self._on_keeper_ended)
+        watcher = self._connection.own(self._connection.wait_closed(), name=f"inbox watcher {self.identity}")
+        watcher.add_done_callback(self._on_connection_ended)
+        self._watcher = watcher
+        await self._keeper.start()
         if self._callback is not None:
             self._caller = self._connection.own(self._call(self._callback), name=f"inbox callback {self.identity}")
         return self
@@ -137,6 +140,7 @@ class Inbox:
             return
         self._is_stopping = True
         await self._keeper.stop()
+        await cancel(self._watcher)
         while not self._queue.empty():
             message = self._queue.get_nowait()
             if message is not None:
@@ -165,6 +169,8 @@ class Inbox:
         Raises:
             NotConnected: the connection has ended for good.
         """
+        if not self._is_started:
+            await self.start()
         message = await self._queue.get()
         if message is None:
             self._queue.put_nowait(None)  # for whoever else reads
@@ -181,6 +187,7 @@ class Inbox:
         Raises:
             NotConnected: as iterating.
         """
+        await self.start()
         try:
             async with asyncio.timeout(timeout_secs):
                 return await self.__anext__()
@@ -209,6 +216,7 @@ class Inbox:
 
     async def wait_ready(self, timeout_secs: float) -> InboxState:
         """Wait until it is read in some mode; returns the state, which is still `waiting` when that took longer."""
+        await self.start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_secs):
                 await self._keeper.is_ready.wait()
@@ -262,8 +270,8 @@ class Inbox:
                 else:
                     message.ack()
 
-    def _on_keeper_ended(self, _: "asyncio.Task[None]") -> None:
-        """The connection ended, or what keeps the mode did: whoever waits for a message must hear of it."""
+    def _on_connection_ended(self, _: "asyncio.Task[None]") -> None:
+        """Also when a task of ours died, which ends the connection: whoever waits for a message must hear of it."""
         if not self._is_stopping:
             self._ended = NotConnected("the connection has ended; the inbox is not read any more")
             self._keeper.set_state(Mode.WAITING, str(self._ended))

@@ -26,6 +26,7 @@ SHORT_TENURE_SECS: Final = 10.0  # a consumer that is gone sooner than this is a
 FIRST_PAUSE_SECS: Final = 0.2
 LONGEST_PAUSE_SECS: Final = 30.0
 REPEAT_LOG_SECS: Final = 60.0  # what goes on being wrong is said once a minute (contract §5)
+MOST_SAID: Final = 32  # different reasons remembered; a hub's own words may vary
 ASKING: Final = "asking for the durable inbox"
 
 
@@ -66,27 +67,25 @@ class Keeper:
         self._window = window
         self._attach_timeout_secs = attach_timeout_secs
         self._retry_secs = retry_secs
+        self._stream_created = ""  # of the stream that was read last, as far as a hub said
         self._pull: ContinuousPull | None = None
         self._live_sid: int | None = None
         self._is_paused = False
         self._is_gone = False
         self._wake = asyncio.Event()
-        self._said_at = 0.0
+        self._said_at: dict[InboxState, float] = {}
         self._remove_reconnect: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._extender: asyncio.Task[None] | None = None
 
-    async def start(self) -> "asyncio.Task[None]":
-        """Begin; returns the task that must live as long as the inbox does."""
+    async def start(self) -> None:
+        """Begin."""
         self._remove_reconnect = self._connection.on_reconnect(self._on_reconnect)
         if self._wish is Wish.OFF:
             await self._go_core("the durable inbox is off")
-            work = self._connection.wait_closed()
         else:
             self.set_state(Mode.WAITING, ASKING)
-            work = self._keep()
-        self._task = self._connection.own(work, name=f"inbox {self._identity}")
-        return self._task
+            self._task = self._connection.own(self._keep(), name=f"inbox {self._identity}")
 
     async def stop(self) -> None:
         """Read no more; returns when nothing more can come."""
@@ -111,23 +110,24 @@ class Keeper:
             self._pull.resume()
 
     def set_state(self, mode: Mode, reason: str) -> None:
-        """Note how the inbox is read and say it once; what is not as wished again every minute."""
-        state = InboxState(mode, reason)
+        """Note how the inbox is read, and say it: each change of mode, and what goes on being wrong once a minute."""
+        state, before = InboxState(mode, reason), self.state
         now = time.monotonic()
-        is_as_wished = mode in {Mode.DURABLE, Mode.STOPPED} or self._wish is Wish.OFF
-        if state == self.state and (is_as_wished or now - self._said_at < REPEAT_LOG_SECS):
-            return
-        is_new_trouble = mode is Mode.WAITING and reason != ASKING
-        if mode is self.state.mode and is_new_trouble and now - self._said_at < REPEAT_LOG_SECS / 2:
-            say = log.debug
-        else:
-            say = log.warning if is_new_trouble else log.info
-            self._said_at = now
         self.state = state
         if mode is Mode.WAITING:
             self.is_ready.clear()
         else:
             self.is_ready.set()
+        is_as_wished = mode in {Mode.DURABLE, Mode.STOPPED} or self._wish is Wish.OFF
+        if state == before and is_as_wished:
+            return
+        if mode is before.mode and now - self._said_at.get(state, -REPEAT_LOG_SECS) < REPEAT_LOG_SECS:
+            return
+        if len(self._said_at) >= MOST_SAID:
+            self._said_at.clear()
+        self._said_at[state] = now
+        is_trouble = mode is Mode.WAITING and reason != ASKING
+        say = log.warning if is_trouble else log.info
         say("inbox", identity=self._identity, mode=mode.value, reason=reason)
 
     async def _keep(self) -> None:
@@ -168,6 +168,7 @@ class Keeper:
                 self._connection,
                 self._identity,
                 after_seq=self._ledger.ack_floor or None,
+                stream_created=self._stream_created,
                 timeout_secs=self._attach_timeout_secs,
             )
         except DeliveryError as error:
@@ -217,6 +218,11 @@ class Keeper:
         self._set_ack_wait(source.ack_wait_secs or self._ledger.ack_wait_secs)
         is_same = self.source is not None and self.source.place == source.place
         self.source = source
+        if source.stream_created:
+            if self._stream_created not in {"", source.stream_created}:
+                log.error("the inbox stream is another one: what it held is lost", identity=self._identity)
+                self._ledger.forget_floor()
+            self._stream_created = source.stream_created
         self._wake.clear()
         if self._pull is not None and is_same and not self._is_gone:
             return

@@ -110,6 +110,8 @@ class Ledger:
                 return
             if held.pull is pull:
                 pull.done()  # its place in the window is taken already
+            if held.sequence != sequence:
+                self._floor.settled(held.sequence)  # it has another place now
         message = held or InboxMessage(self, sifted.envelope, sifted.payload)
         message.reply = incoming.reply
         message.sequence = sequence
@@ -126,6 +128,10 @@ class Ledger:
         """
         self.detach()
         self._floor.attached(time.monotonic(), self.ack_wait_secs)
+
+    def forget_floor(self) -> None:
+        """The stream is another one: no place in the old one means anything in it."""
+        self._floor = AckFloor()
 
     def detach(self) -> None:
         """The consumer is gone: what is held has nowhere to be acked."""

@@ -76,9 +76,9 @@ class InboxLook:
         stream = self._config.inbox.name
         try:
             infos, total = await self._listed(stream)
-        except (JetStreamDisabled, StreamMissing):
+        except StreamMissing:
             return  # said already
-        except PermissionDenied as error:
+        except (PermissionDenied, JetStreamDisabled) as error:  # nobody answers what an account does not import
             await self._inboxes_alone(stream, error)
         except DeliveryError as error:
             self._findings.append(not_visible("inboxes", error, self._identity))
@@ -99,7 +99,7 @@ class InboxLook:
             infos += page
         return infos, max(total, len(infos)) if infos else 0
 
-    async def _inboxes_alone(self, stream: str, denied: PermissionDenied) -> None:
+    async def _inboxes_alone(self, stream: str, denied: DeliveryError) -> None:
         """Where consumers may be looked up and not listed: those of the identities that have mail, or were named."""
         try:
             held = await self._js.subject_counts(stream, subjects.INBOX_ALL)

@@ -8,8 +8,8 @@ from typing import Final
 
 from hub.mailbox import cancels, endings, sessions, turn_rows
 from hub.mailbox.outbox import has_unsent, turn_lane
-from hub.mailbox.records import Accepted, Arrival, Outcome, Turn, TurnKind, Verdict
-from hub.mailbox.requests import Close, Refuse, Request, Send, Start, Task
+from hub.mailbox.records import Accepted, Arrival, CancelVerdict, Outcome, Turn, TurnKind, Verdict
+from hub.mailbox.requests import Cancel, Close, Refuse, Request, Send, Start, Task
 from hub.mailbox.states import State
 from hub.mailbox.transaction import TURNS, Tx
 
@@ -18,14 +18,15 @@ REPEAT_ANSWER_EVERY_MS: Final = 60_000  # contract §7: the recorded result once
 
 def accept(tx: Tx, arrival: Arrival, request: Request) -> Accepted:
     """Take an envelope in. What comes back is to be acted on after the commit."""
-    known = tx.one(
-        "SELECT turn, received_at, repeated_at FROM envelope WHERE sender = ? AND id = ?", arrival.sender, arrival.id
-    )
-    if known is not None:
-        return _repeat(tx, arrival, known[0], known[2])
+    if isinstance(request, Task):  # the common one, in two statements: the insert itself finds a repeat
+        seq = tx.new_turn_seq()
+        if not _insert_envelope(tx, arrival, seq, is_alias=False):
+            return _repeat(tx, arrival)
+        _insert_turn(tx, arrival, seq, TurnKind.TASK, State.QUEUED)
+        return _begin(tx, arrival, seq, TurnKind.TASK, State.QUEUED)
+    if tx.one("SELECT 1 FROM envelope WHERE sender = ? AND id = ?", arrival.sender, arrival.id):
+        return _repeat(tx, arrival)
     match request:
-        case Task():
-            return _new(tx, arrival, TurnKind.TASK)
         case Refuse(outcome=outcome):
             return _refuse(tx, arrival, outcome)
         case Start():
@@ -36,8 +37,11 @@ def accept(tx: Tx, arrival: Arrival, request: Request) -> Accepted:
             return _close(tx, arrival, request)
 
 
-def _repeat(tx: Tx, arrival: Arrival, seq: int, repeated_at: int | None) -> Accepted:
+def _repeat(tx: Tx, arrival: Arrival) -> Accepted:
     """The same envelope again: where its turn stands, or the recorded result when it has not just been sent."""
+    seq, repeated_at = tx.one(
+        "SELECT turn, repeated_at FROM envelope WHERE sender = ? AND id = ?", arrival.sender, arrival.id
+    )
     turn = turn_rows.get(tx, seq)
     assert turn is not None  # a turn is pruned with its envelopes
     is_due = repeated_at is None or tx.now_ms - repeated_at >= REPEAT_ANSWER_EVERY_MS
@@ -48,15 +52,17 @@ def _repeat(tx: Tx, arrival: Arrival, seq: int, repeated_at: int | None) -> Acce
     return Accepted(verdict=Verdict.REPEAT, seq=seq, state=turn.state, is_answered=is_answered, outcome=turn.outcome)
 
 
-def _new(
-    tx: Tx, arrival: Arrival, kind: TurnKind, session: int | None = None, wave_name: str | None = None
-) -> Accepted:
-    """A turn of its own, behind all others; ended at once when a cancel was here first."""
-    state = State.QUEUED
-    if session is not None and tx.one("SELECT 1 FROM turn WHERE session = ? AND state <> 'ended' LIMIT 1", session):
-        state = State.HELD
+def _new(tx: Tx, arrival: Arrival, kind: TurnKind, session: int, start: Start | None = None) -> Accepted:
+    """A turn of a session, behind all others."""
+    is_behind = tx.one("SELECT 1 FROM turn WHERE session = ? AND state <> 'ended' LIMIT 1", session) is not None
+    state = State.HELD if is_behind else State.QUEUED
     seq = _insert(tx, arrival, kind, state, session)
-    is_cancelled = kind is not TurnKind.CLOSE and cancels.take_early(tx, arrival.sender, arrival.id, wave_name)
+    return _begin(tx, arrival, seq, kind, state, start=start)
+
+
+def _begin(tx: Tx, arrival: Arrival, seq: int, kind: TurnKind, state: State, *, start: Start | None = None) -> Accepted:
+    """Let a new turn be claimed in its order, or end it at once when a cancel was here first."""
+    is_cancelled = kind is not TurnKind.CLOSE and cancels.take_early(tx, arrival.sender, arrival.id, start)
     if is_cancelled:
         return _end_at_once(tx, seq, Verdict.NEW, Outcome.cancelled())
     if state is State.QUEUED:
@@ -74,7 +80,7 @@ def _start(tx: Tx, arrival: Arrival, request: Start) -> Accepted:
     known = sessions.row_of(tx, arrival.sender, request.wave_id, request.session_id)
     if known is None:
         session = sessions.insert(tx, arrival, request)
-        accepted = _new(tx, arrival, TurnKind.START, session, cancels.wave_name(request.wave_id, request.session_id))
+        accepted = _new(tx, arrival, TurnKind.START, session, request)
         tx.run("UPDATE session SET start_turn = ? WHERE seq = ?", accepted.seq, session)
         return accepted
     if known.digest != request.digest:
@@ -90,10 +96,23 @@ def _start(tx: Tx, arrival: Arrival, request: Start) -> Accepted:
     turn = turn_rows.get(tx, known.start_turn)
     assert turn is not None  # a start's turn is kept as long as its session
     _insert_envelope(tx, arrival, turn.seq, is_alias=True)
-    is_ended = turn.state is State.ENDED
-    if is_ended:
+    if turn.state is State.ENDED:
         endings.answer_again(tx, turn, arrival.sender, arrival.id)
-    return Accepted(verdict=Verdict.ALIAS, seq=turn.seq, state=turn.state, is_answered=is_ended, outcome=turn.outcome)
+        return Accepted(verdict=Verdict.ALIAS, seq=turn.seq, state=turn.state, is_answered=True, outcome=turn.outcome)
+    if not cancels.take_early(tx, arrival.sender, arrival.id):
+        return Accepted(verdict=Verdict.ALIAS, seq=turn.seq, state=turn.state)
+    # A cancel of this very alias was here first: it is one of the ids that stand for the turn.
+    late = cancels.cancel(tx, Cancel(requested_by=arrival.sender, sender=arrival.sender, task_id=arrival.id))
+    now = turn_rows.get(tx, turn.seq)
+    assert now is not None
+    return Accepted(
+        verdict=Verdict.ALIAS,
+        seq=turn.seq,
+        state=now.state,
+        is_answered=late.verdict is CancelVerdict.ENDED,
+        must_stop=late.verdict is CancelVerdict.STOP,
+        outcome=now.outcome,
+    )
 
 
 def _send(tx: Tx, arrival: Arrival, request: Send) -> Accepted:
@@ -128,8 +147,21 @@ def _close(tx: Tx, arrival: Arrival, request: Close) -> Accepted:
 
 
 def _insert(tx: Tx, arrival: Arrival, kind: TurnKind, state: State, session: int | None) -> int:
-    seq = tx.insert(
-        "INSERT INTO turn (state, kind, sender, envelope_id, body, session, queued_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+    """A new turn for an envelope that is known to be new; its number."""
+    seq = tx.new_turn_seq()
+    is_new = _insert_envelope(tx, arrival, seq, is_alias=False)
+    assert is_new
+    _insert_turn(tx, arrival, seq, kind, state, session=session)
+    return seq
+
+
+def _insert_turn(
+    tx: Tx, arrival: Arrival, seq: int, kind: TurnKind, state: State, *, session: int | None = None
+) -> None:
+    tx.run(
+        "INSERT INTO turn (seq, state, kind, sender, envelope_id, body, session, queued_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        seq,
         state.value,
         kind.value,
         arrival.sender,
@@ -138,14 +170,13 @@ def _insert(tx: Tx, arrival: Arrival, kind: TurnKind, state: State, session: int
         session,
         tx.now_ms,
     )
-    _insert_envelope(tx, arrival, seq, is_alias=False)
-    return seq
 
 
-def _insert_envelope(tx: Tx, arrival: Arrival, seq: int, *, is_alias: bool) -> None:
-    tx.run(
+def _insert_envelope(tx: Tx, arrival: Arrival, seq: int, *, is_alias: bool) -> bool:
+    """The envelope's record; False when there is one."""
+    inserted = tx.run(
         "INSERT INTO envelope (sender, id, turn, is_alias, received_at, channel, is_direct) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         arrival.sender,
         arrival.id,
         seq,
@@ -154,6 +185,7 @@ def _insert_envelope(tx: Tx, arrival: Arrival, seq: int, *, is_alias: bool) -> N
         arrival.channel,
         arrival.is_direct,
     )
+    return inserted > 0
 
 
 def _end_at_once(tx: Tx, seq: int, verdict: Verdict, outcome: Outcome) -> Accepted:

@@ -11,7 +11,7 @@ import structlog
 from hub.mailbox import cancels, file_names, intake, opener, space, turns
 from hub.mailbox.answers import DEFAULT_MOST_BYTES, ResultWriter
 from hub.mailbox.clock import Clock, not_before, steady_clock
-from hub.mailbox.errors import MailboxDamaged, from_sqlite
+from hub.mailbox.errors import MailboxDamaged, MailboxUnavailable, from_sqlite
 from hub.mailbox.lock import IdentityLock
 from hub.mailbox.opener import Durability
 from hub.mailbox.outbox import Outbox
@@ -100,11 +100,13 @@ class Mailbox:
         """
         path = file_names.database_file(folder, identity)
         lock = IdentityLock(file_names.lock_file(folder, identity), identity)
-        await asyncio.to_thread(_make_folder_and_lock, folder, lock)
         try:
+            await asyncio.to_thread(_make_folder_and_lock, folder, lock)
             writing, reading, newest_ms = await asyncio.to_thread(_open_file, path, durability, fresh)
-        except BaseException:
+        except BaseException as error:
             lock.release()
+            if isinstance(error, OSError):
+                raise MailboxUnavailable(f"mailbox {path} cannot be opened now: {error}") from error
             raise
         results = ResultWriter(identity, most_result_bytes)
         events: dict[str, asyncio.Event] = {}
@@ -139,29 +141,32 @@ class Mailbox:
     def most_result_bytes(self, size: int) -> None:
         self._results.most_bytes = size
 
-    async def accept(self, envelope: Envelope, request: Request, *, reply_channel: str | None = None) -> Accepted:
-        """Take an envelope in, once. Committed when this returns: then it may be acked.
+    def accept(
+        self, envelope: Envelope, request: Request, *, reply_channel: str | None = None
+    ) -> "asyncio.Future[Accepted]":
+        """Take an envelope in, once. Committed when the future has its result: then it may be acked.
 
-        Calls that are made one after the other take effect in that order, also when none was awaited between them.
+        Calls take effect in the order in which they are made, awaited or not; a callback on the future costs an intake
+        less than a task for each. Cancelling the future does not take the call back.
 
         Args:
             envelope: what came.
             request: what it asks for, as the intake judged it.
             reply_channel: the channel of its one result; None: a DM to its sender.
 
-        Raises:
+        Raises (through the future):
             MailboxUnavailable: the disk is full or the file locked: nothing was written, do not ack, call again.
         """
         arrival = Arrival.of(envelope, reply_channel)
-        return await self._writer.submit(lambda tx: intake.accept(tx, arrival, request))
+        return self._writer.submit(lambda tx: intake.accept(tx, arrival, request))
 
-    async def cancel(self, request: Cancel) -> Cancelled:
-        """Carry out a cancel whose sender may. Committed when this returns.
+    def cancel(self, request: Cancel) -> "asyncio.Future[Cancelled]":
+        """Carry out a cancel whose sender may. Committed when the future has its result; in the order of the calls.
 
-        Raises:
+        Raises (through the future):
             MailboxUnavailable: as `accept`.
         """
-        return await self._writer.submit(lambda tx: cancels.cancel(tx, request))
+        return self._writer.submit(lambda tx: cancels.cancel(tx, request))
 
     async def prune(self, max_age_secs: float) -> Pruned:
         """Forget a little of what nobody can ask for any more; call again while it returns something.

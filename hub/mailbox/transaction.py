@@ -21,15 +21,27 @@ class Tx:
         now_ms: the time of the batch, by the mailbox's clock.
         results: renders results for the outbox.
         notes: which parts have news for their readers once this is committed (`outbox`, `turns`, `received`).
+        may_have_early_cancels: whether there are any; None: not yet known.
     """
 
-    __slots__ = ("db", "notes", "now_ms", "results")
+    __slots__ = ("_next_turn_seq", "db", "may_have_early_cancels", "notes", "now_ms", "results")
 
     def __init__(self, db: sqlite3.Connection, now_ms: int, results: ResultWriter) -> None:
         self.db = db
         self.now_ms = now_ms
         self.results = results
         self.notes: set[str] = set()
+        self.may_have_early_cancels: bool | None = None
+        self._next_turn_seq: int | None = None
+
+    def new_turn_seq(self) -> int:
+        """The number for a new turn, asked of the database once in a batch; one that is then not used is lost."""
+        if self._next_turn_seq is None:
+            row = self.one("SELECT seq FROM sqlite_sequence WHERE name = 'turn'")
+            self._next_turn_seq = 1 if row is None else row[0] + 1
+        seq = self._next_turn_seq
+        self._next_turn_seq += 1
+        return seq
 
     def one(self, sql: str, *values: Any) -> Any:
         """The first row (a tuple), or None."""

@@ -168,12 +168,13 @@ def _claim(tx: Tx, limit: int, up_to: int | None) -> list[Turn]:
     for (seq,) in due:
         turn_rows.move(tx, turn_rows.require(tx, seq, (State.DELAYED,)), State.QUEUED, due_at=None)
     # The literal state lets SQLite use the partial index.
-    bound = "" if up_to is None else "AND seq <= ? "
-    values = (limit,) if up_to is None else (up_to, limit)
-    rows = tx.db.execute(f"SELECT seq FROM turn WHERE state = 'queued' {bound}ORDER BY seq LIMIT ?", values)  # noqa: S608
+    bound = "" if up_to is None else "AND turn.seq <= ? "
+    rows = tx.db.execute(
+        f"SELECT {turn_rows.COLUMNS} {turn_rows.FROM} WHERE turn.state = 'queued' {bound}ORDER BY turn.seq LIMIT ?",
+        (limit,) if up_to is None else (up_to, limit),
+    )
     claimed = []
-    for (seq,) in rows.fetchall():
-        turn = turn_rows.require(tx, seq, (State.QUEUED,))
+    for turn in map(turn_rows.from_row, rows.fetchall()):
         attempts, epoch = turn.attempts + 1, turn.epoch + 1
         turn_rows.move(tx, turn, State.RUNNING, attempts=attempts, epoch=epoch, claimed_at=tx.now_ms)
         claimed.append(msgspec.structs.replace(turn, state=State.RUNNING, attempts=attempts, epoch=epoch))

@@ -21,7 +21,7 @@ class ScriptedWorker:
         self._reader: asyncio.Task[None] | None = None
 
     async def start(self) -> "ScriptedWorker":
-        inbox = await self.client.inbox(retry_secs=0.2)
+        inbox = await self.client.inbox(retry_secs=0.2).start()
         await inbox.wait_ready(5)
 
         async def read() -> None:

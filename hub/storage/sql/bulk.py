@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import ARRAY, Table, Text, bindparam, column, func, select
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import TypeEngine
 
@@ -31,14 +32,13 @@ async def insert_new(connection: AsyncConnection, table: Table, rows: Sequence[d
     """
     if not rows:
         return 0
-    columns = tuple(rows[0])
+    columns = tuple(column.name for column in table.c if column.name in rows[0])
     if connection.dialect.name == "postgresql":
         arrays = tuple([row[name] for row in rows] for name in columns)
         result = await connection.exec_driver_sql(_insert_arrays(table, columns), arrays)
     else:
-        result = await connection.exec_driver_sql(
-            _insert_many(table, columns), [tuple(row[name] for name in columns) for row in rows]
-        )
+        tuples = [tuple(row[name] for name in columns) for row in rows]
+        result = await connection.exec_driver_sql(_insert_many(table, columns), tuples)
     return int(result.rowcount)
 
 
@@ -46,9 +46,7 @@ async def insert_new(connection: AsyncConnection, table: Table, rows: Sequence[d
 def _insert_many(table: Table, columns: tuple[str, ...]) -> str:
     """For SQLite: one statement, executed for each row without leaving its thread."""
     statement = insert_for("sqlite", table).on_conflict_do_nothing()
-    compiled = statement.compile(dialect=sqlite.dialect(paramstyle="qmark"), column_keys=list(columns))
-    assert tuple(compiled.positiontup) == columns, "members of a row stand in the table's order"
-    return str(compiled)
+    return str(statement.compile(dialect=sqlite.dialect(paramstyle="qmark"), column_keys=list(columns)))
 
 
 @cache
@@ -65,4 +63,5 @@ def _insert_arrays(table: Table, columns: tuple[str, ...]) -> str:
         .from_select(list(columns), select(*(rows.c[name] for name in columns)))
         .on_conflict_do_nothing()
     )
-    return str(statement.compile(dialect=postgresql.asyncpg.dialect()))
+    dialect: Dialect = postgresql.asyncpg.dialect()  # type: ignore[no-untyped-call]
+    return str(statement.compile(dialect=dialect))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, not_, or_, select
+from sqlalchemy import not_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hub.storage.base import Envelopes
@@ -27,13 +27,12 @@ from hub.storage.sql import pages
 from hub.storage.sql.answers import answered, settle
 from hub.storage.sql.batch import Indexed, insert_batch
 from hub.storage.sql.bulk import insert_new
-from hub.storage.sql.checks import check_aware
 from hub.storage.sql.database import Database
 from hub.storage.sql.positions import read_position, write_mirror_position
 from hub.storage.sql.rows import Unstorable, envelope_record, envelope_values
 from hub.storage.sql.schema import envelopes
 from hub.storage.sql.threads import ThreadWalk
-from hub.storage.sql.types import to_micros
+from hub.storage.sql.visibility import history_branches, visible
 
 E: Final = envelopes.c
 MIRROR: Final = "mirror"
@@ -81,8 +80,7 @@ class SqlEnvelopes(Envelopes):
         cursor: str | None = None,
         max_bytes: int = DEFAULT_PAGE_BYTES,
     ) -> Page[EnvelopeRecord]:
-        conditions = _conditions(filters or EnvelopeFilter())
-        branches = [[*conditions, *branch] for branch in _visible_branches(visible_to)]
+        branches = history_branches(filters or EnvelopeFilter(), visible_to)
         return await PAGER.read(self._database, branches, limit=limit, cursor=cursor, max_bytes=max_bytes)
 
     async def get(
@@ -133,37 +131,6 @@ class SqlEnvelopes(Envelopes):
     ) -> Page[EnvelopeRecord]:
         conditions = [E.recipient == identity, E.is_open == 1, not_(answered())]
         return await PAGER.read(self._database, [conditions], limit=limit, cursor=cursor, max_bytes=max_bytes)
-
-
-def visible(identity: str | None) -> list[ColumnElement[bool]]:
-    """The one rule of who sees an envelope (contract §10), as a condition; none for an API admin."""
-    if identity is None:
-        return []
-    return [or_(*(condition for branch in _visible_branches(identity) for condition in branch))]
-
-
-def _visible_branches(identity: str | None) -> list[list[ColumnElement[bool]]]:
-    """The same rule as alternatives, one condition each."""
-    if identity is None:
-        return [[]]
-    return [[E.sender == identity], [E.recipient == identity], [E.recipient.is_(None)]]
-
-
-def _conditions(filters: EnvelopeFilter) -> list[ColumnElement[bool]]:
-    check_aware("since", filters.since)
-    check_aware("until", filters.until)
-    pairs: list[tuple[Any, ColumnElement[Any]]] = [
-        (filters.channel, E.channel),
-        (filters.sender, E.sender),
-        (filters.to, E.recipient),
-        (filters.kind, E.kind),
-    ]
-    conditions: list[ColumnElement[bool]] = [column == value for value, column in pairs if value is not None]
-    if filters.since is not None:
-        conditions.append(E.stored_at >= to_micros(filters.since))
-    if filters.until is not None:
-        conditions.append(E.stored_at < to_micros(filters.until))
-    return conditions
 
 
 async def _insert(connection: AsyncConnection, rows: Sequence[dict[str, Any]]) -> int:

@@ -89,6 +89,14 @@ envelopes = Table(
     Index("ix_envelopes_kind", "kind", "stored_at", "seq", "size"),  # with size: retention adds up the index alone
 )
 Index(
+    "ix_envelopes_broadcast",  # what a channel said to all, however many direct messages carry its name
+    envelopes.c.channel,
+    envelopes.c.stored_at,
+    envelopes.c.seq,
+    sqlite_where=envelopes.c.recipient.is_(None),
+    postgresql_where=envelopes.c.recipient.is_(None),
+)
+Index(
     "ix_envelopes_reply_to",
     envelopes.c.reply_to,
     envelopes.c.stored_at,

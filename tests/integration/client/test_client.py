@@ -1,12 +1,13 @@
 """The client's other ways: channels, replies, events, its inbox, its announcements."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
 
 from hub.client import HubClient, InboxIsOpen
-from hub.client.announcer import FIRST_SECS
+from hub.client.announcer import FIRST_PAUSES_SECS
 from hub.delivery.errors import BadSettings, CannotConnect, NotConnected
 from hub.delivery.inbox_mode import Mode
 from hub.delivery.settings import ConnectSettings
@@ -47,7 +48,7 @@ async def test_a_direct_message_is_answered_to_its_sender_and_a_broadcast_to_its
     hub: LiveHub, open_client: OpenClient
 ) -> None:
     alice, bob = await open_client("alice"), await open_client("bob")
-    alice_inbox, bob_inbox = await alice.inbox(retry_secs=0.2), await bob.inbox(retry_secs=0.2)
+    alice_inbox, bob_inbox = alice.inbox(retry_secs=0.2), bob.inbox(retry_secs=0.2)
     assert (await alice_inbox.wait_ready(5)).mode is (Mode.DURABLE if hub.is_durable else Mode.CORE)
     await bob_inbox.wait_ready(5)
     room = await alice.subscribe("room")
@@ -97,7 +98,7 @@ async def test_direct_messages_sent_while_everybody_was_away_arrive_in_order(
         await alice.send_to("bob", number)
     await alice.close()
     await hub.start()
-    inbox = await (await open_client("bob")).inbox(retry_secs=0.2)
+    inbox = await (await open_client("bob")).inbox(retry_secs=0.2).start()
     got = []
     for _ in range(100):
         message = await inbox.next(10)
@@ -112,7 +113,7 @@ async def test_when_a_hub_comes_to_a_live_reader_nothing_comes_twice_or_out_of_o
     nats_server: NatsServer, open_client: OpenClient
 ) -> None:
     bob = await open_client("bob")
-    inbox = await bob.inbox(retry_secs=0.5)
+    inbox = await bob.inbox(retry_secs=0.5).start()
     assert (await inbox.wait_ready(5)).mode is Mode.CORE
     got: list[Any] = []
 
@@ -137,11 +138,11 @@ async def test_when_a_hub_comes_to_a_live_reader_nothing_comes_twice_or_out_of_o
 
 async def test_a_second_reader_in_one_client_is_refused(nats_server: NatsServer, open_client: OpenClient) -> None:
     bob = await open_client("bob")
-    inbox = await bob.inbox()
+    inbox = await bob.inbox().start()
     with pytest.raises(InboxIsOpen, match="bob"):
-        await bob.inbox()
+        bob.inbox()
     await inbox.stop()
-    await bob.inbox()
+    bob.inbox()
 
 
 async def test_a_channel_drops_what_does_not_fit_it(nats_server: NatsServer, open_client: OpenClient) -> None:
@@ -203,13 +204,25 @@ async def test_an_agent_announces_itself_presence_first(nats_server: NatsServer,
 
 
 def test_announcements_come_early_for_a_hub_that_starts_at_the_same_time() -> None:
-    assert FIRST_SECS == (0, 1, 2, 4, 8)
+    assert list(itertools.accumulate(FIRST_PAUSES_SECS)) == [1, 2, 4, 8]
 
 
 async def test_an_announcement_that_is_too_large_is_refused_at_the_connect(nats_server: NatsServer) -> None:
     settings = ConnectSettings(servers=(nats_server.url,), identity="alice")
     with pytest.raises(TooLarge, match="register of alice"):
         await HubClient.connect(settings, metadata={"blob": "x" * 9_000_000})
+
+
+async def test_the_shortest_program_reads_its_inbox(nats_server: NatsServer, durable_hub: LiveHub) -> None:
+    environ = {"NATS_URL": nats_server.url}
+    async with await HubClient.connect(environ=environ, identity="alice", announce=False) as hub:
+        await hub.send_to("bob", "hello")
+    async with await HubClient.connect(environ=environ, identity="bob", announce=False) as hub:
+        async with asyncio.timeout(10):
+            async for message in hub.inbox():
+                assert message.payload == "hello"
+                message.ack()
+                break
 
 
 async def test_a_client_needs_an_identity_of_its_own(nats_server: NatsServer) -> None:

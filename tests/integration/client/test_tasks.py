@@ -1,6 +1,7 @@
 """Delegated tasks: from the send to the one right result, whatever happens in between (contract §7)."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -162,6 +163,65 @@ async def test_a_resumed_task_is_followed_live_too(durable_worker: ScriptedWorke
     assert (await handle.result(10)).result == "now"
 
 
+async def test_a_result_that_has_left_the_stream_is_found_in_history(
+    durable_hub: LiveHub, open_client: OpenClient
+) -> None:
+    """The API here is a scripted one: it answers as contract §10 says, in two pages."""
+    api = durable_hub.connection
+    assert api is not None
+    asked: list[Any] = []
+    task_id = names.new_message_id()
+    record = {
+        "id": "result-1",
+        "from": "worker",
+        "channel": names.task_channel(task_id),
+        "to": None,
+        "timestamp": "2026-01-01T00:00:00.000000Z",
+        "kind": "message",
+        "reply_to": task_id,
+        "payload": {"status": "done", "task_id": task_id, "for": "alice", "result": "from long ago", "error": None},
+        "stored_at": "2026-01-01T00:00:00.000000Z",
+    }
+    another = record | {"id": "result-0", "reply_to": "x", "payload": {"status": "done", "task_id": "x"}}
+
+    async def answer(message: Any) -> None:
+        params = json.loads(message.data)["params"]
+        asked.append(params)
+        is_first = "cursor" not in params
+        data = {"envelopes": [another if is_first else record]} | ({"next_cursor": "c"} if is_first else {})
+        await api.publish(message.reply, json.dumps({"ok": True, "data": data}).encode())
+
+    await api.subscribe("hub.api.*.history.query", answer)
+    await api.flush()
+    handle = await (await open_client("alice")).resume(task_id, "worker")
+    assert (await handle.result(10)).result == "from long ago"
+    assert asked[0] | {"limit": 0} == {
+        "channel": handle.channel,
+        "from": "worker",
+        "kind": "message",
+        "limit": 0,
+    }
+
+
+@pytest.mark.parametrize("answer", [b"", b"nonsense", b'{"ok": false, "error": "no storage", "code": "unavailable"}'])
+async def test_a_history_that_does_not_help_ends_nothing(
+    durable_hub: LiveHub, durable_worker: ScriptedWorker, open_client: OpenClient, answer: bytes
+) -> None:
+    api = durable_hub.connection
+    assert api is not None
+
+    async def on_request(message: Any) -> None:
+        await api.publish(message.reply, answer)
+
+    await api.subscribe("hub.api.*.history.query", on_request)
+    await api.flush()
+    alice = await open_client("alice")
+    task_id = (await alice.delegate("worker", "count")).task_id
+    resumed = await alice.resume(task_id, "worker")
+    await durable_worker.end(await durable_worker.task(), "in the end")
+    assert (await resumed.result(10)).result == "in the end"
+
+
 async def test_a_resume_by_the_wrong_name_of_the_worker_takes_nobodys_word(
     durable_worker: ScriptedWorker, open_client: OpenClient
 ) -> None:
@@ -238,7 +298,7 @@ async def test_a_task_that_cannot_be_delivered_ends_as_an_error(
 ) -> None:
     alice = await open_client("alice")
     if with_inbox:
-        await (await alice.inbox()).wait_ready(5)
+        await (await alice.inbox().start()).wait_ready(5)
     handle = await alice.delegate("worker", "count")
     payload = {"event_type": "undelivered", "data": {"id": handle.task_id, "reason": "exhausted"}}
     mallory = await open_client("mallory")

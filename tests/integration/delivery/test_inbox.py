@@ -460,16 +460,26 @@ async def test_a_hub_that_goes_away_with_its_consumers_leaves_the_reader_live(
     assert payloads(await take(inbox, 1)) == ["live"]
 
 
+@pytest.mark.parametrize("mode", ["auto", "off"])
+@pytest.mark.parametrize("how", ["closed", "died"])
 async def test_a_reader_waiting_for_a_message_hears_that_the_connection_ended(
-    durable: InboxStore, open_inbox: OpenInbox
+    durable: InboxStore, open_inbox: OpenInbox, mode: str, how: str
 ) -> None:
-    inbox = await open_inbox()
+    inbox = await open_inbox(mode=mode)
     await inbox.wait_ready(5)
     waiting = asyncio.create_task(inbox.__anext__())
     await asyncio.sleep(0)
-    await inbox._connection.close()
+    if how == "closed":
+        await inbox._connection.close()
+    else:
+
+        async def die() -> None:
+            raise RuntimeError("a part of the process")
+
+        inbox._connection.own(die(), name="another part")
     with pytest.raises(NotConnected, match="ended"):
-        await waiting
+        await asyncio.wait_for(waiting, 5)
+    assert inbox.state.mode is Mode.WAITING
 
 
 async def test_iterating_a_stopped_inbox_ends(durable: InboxStore, open_inbox: OpenInbox) -> None:

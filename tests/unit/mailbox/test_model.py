@@ -5,7 +5,7 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -16,12 +16,18 @@ from hub.mailbox.requests import Request
 from hub.protocol import parse
 from tests.support.mailboxes import MAX_AGE_SECS, Mailboxes, dm, start_of
 
-SENDERS = st.sampled_from(["ann", "bob"])
-IDS = st.sampled_from([f"m{number}" for number in range(12)])
-SESSIONS = st.sampled_from(["s1", "s2"])
+SENDERS = st.sampled_from(["ann", "ann", "ann", "bob"])  # mostly one, so that its turns, sessions and cancels meet
+IDS = st.sampled_from([f"m{number}" for number in range(16)])
+SESSIONS = st.sampled_from(["s1", "s1", "s2"])
 OUTCOMES = st.sampled_from([Outcome.done("x"), Outcome.failed("handler_error", "boom")])
 MINUTE_MS = 60_000
+T = TypeVar("T")
 WAITING = ("held", "queued", "delayed", "interrupted")
+
+
+async def wait_for(future: "asyncio.Future[T]") -> T:
+    """A future's result, as a coroutine."""
+    return await future
 
 
 @dataclass
@@ -120,7 +126,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     def take(self, sender: str, envelope_id: str, request: Request) -> tuple[Any, bool]:
         """Accept; whether the model knows the envelope (a repeat is settled here)."""
-        accepted = self.runner.run(self.mailbox.accept(dm(sender, id=envelope_id), request))
+        accepted = self.runner.run(wait_for(self.mailbox.accept(dm(sender, id=envelope_id), request)))
         envelope = (sender, envelope_id)
         seq = self.model.by_envelope.get(envelope)
         if seq is None:
@@ -169,8 +175,15 @@ class MailboxMachine(RuleBasedStateMachine):
             assert (accepted.verdict, accepted.seq) == ("alias", known.start)
             self.model.by_envelope[envelope] = known.start
             self.model.turn(known.start).envelopes.append(envelope)
-            if self.model.turn(known.start).state == "ended":
+            turn = self.model.turn(known.start)
+            if turn.state == "ended":
                 self.model.answer(known.start, envelope)
+            elif self.now - self.model.early.pop(envelope, -(10**18)) < 10 * MINUTE_MS:
+                assert accepted.must_stop == (turn.state not in WAITING)
+                if turn.state in WAITING:
+                    self.model.end(known.start, "cancelled")
+                else:
+                    turn.is_cancelled = True
 
     @rule(sender=SENDERS, envelope_id=IDS, session=SESSIONS)
     def send(self, sender: str, envelope_id: str, session: str) -> None:
@@ -278,9 +291,12 @@ class MailboxMachine(RuleBasedStateMachine):
         del self.in_hand[turn.seq]
 
     @rule(sender=SENDERS, envelope_id=IDS)
+    def cancel_any(self, sender: str, envelope_id: str) -> None:
+        self.cancel(sender, envelope_id)
+
     def cancel(self, sender: str, envelope_id: str) -> None:
         request = Cancel(requested_by=sender, sender=sender, task_id=envelope_id)
-        verdict = self.runner.run(self.mailbox.cancel(request)).verdict
+        verdict = self.runner.run(wait_for(self.mailbox.cancel(request))).verdict
         seq = self.model.by_envelope.get((sender, envelope_id))
         if seq is None:
             assert verdict == "early"
@@ -295,6 +311,13 @@ class MailboxMachine(RuleBasedStateMachine):
         else:
             assert verdict == "stop"
             model.is_cancelled = True
+
+    @precondition(lambda self: self.in_hand)
+    @rule(data=st.data())
+    def cancel_in_hand(self, data: st.DataObject) -> None:
+        turn = self.some_in_hand(data, ("running", "verifying"))
+        if turn is not None:
+            self.cancel(*data.draw(st.sampled_from(self.model.turn(turn.seq).envelopes)))
 
     @rule(secs=st.sampled_from([1, 29, 61, 700]))
     def time_passes(self, secs: int) -> None:
@@ -379,8 +402,8 @@ class MailboxMachine(RuleBasedStateMachine):
 
 
 MailboxMachine.TestCase.settings = settings(
-    max_examples=25,
-    stateful_step_count=40,
+    max_examples=30,
+    stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

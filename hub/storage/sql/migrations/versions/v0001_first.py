@@ -68,6 +68,13 @@ def upgrade() -> None:
     )
     op.create_index("ix_envelopes_channel", "envelopes", ["channel", "stored_at", "seq"])
     op.create_index(
+        "ix_envelopes_broadcast",
+        "envelopes",
+        ["channel", "stored_at", "seq"],
+        sqlite_where=sa.text("recipient IS NULL"),
+        postgresql_where=sa.text("recipient IS NULL"),
+    )
+    op.create_index(
         "ix_envelopes_error",
         "envelopes",
         ["stored_at"],

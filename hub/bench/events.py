@@ -1,0 +1,454 @@
+"""The event source's benchmark: each figure beside a bare client that does the same, in turn, in one run.
+
+python -m hub.bench.events [--quick] [--json] [--postgres URL]
+"""
+
+import asyncio
+import itertools
+import secrets
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import nats
+import typer
+import uvloop
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.api import AckPolicy, ConsumerConfig
+from rich.console import Console
+from rich.table import Table
+
+from hub.bench.figures import Spread, percentile
+from hub.bench.machine import machine_line
+from hub.bench.nats_server import NatsServer
+from hub.events import AgentEventSource, EventRead, JetStreamEventSource, Ownership, PostgresEventSource
+from hub.events.jetstream.subjects import DEFAULT_PREFIX, Subjects
+from hub.events.producing import RunProducer
+from hub.events.records import RunKey, encode, with_sequence
+
+STREAM: Final = "bench_events"
+OWNER: Final = Ownership(tenant_id="bench")
+TEXT: Final = "x" * 160  # with its envelope an event of some 400 bytes, as a message delta is
+LATENCY_RATE: Final = 100.0  # events a second while latency is measured: nothing waits behind another
+REPLAY_SECS: Final = 120.0
+
+Quantity = Literal["rate", "ms"]
+Measured = dict[str, float]
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is measured.
+
+    Attributes:
+        appends: events appended one after the other.
+        pages: pages of 100 read.
+        latencies: events whose way to a waiting subscriber is timed.
+        replay: events of the run that is paged and replayed.
+        rounds: how often everything is measured, in turn.
+    """
+
+    appends: int = 1_500
+    pages: int = 50
+    latencies: int = 200
+    replay: int = 100_000
+    rounds: int = 5
+
+
+QUICK: Final = Load(appends=50, pages=3, latencies=10, replay=2_000, rounds=1)
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure of the table.
+
+    Attributes:
+        name: what was measured.
+        unit: `events/s` or `ms`.
+        measured: the event source.
+        bare: the bare client doing the same; None where there is none.
+        ratio: measured to bare, round by round.
+        asked: the ratio or figure that is asked for, for people.
+        is_met: does the median meet it? None where nothing is asked.
+    """
+
+    name: str
+    unit: str
+    measured: Spread
+    bare: Spread | None
+    ratio: Spread | None
+    asked: str
+    is_met: bool | None
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole table."""
+
+    machine: str
+    load: Load
+    lines: tuple[Line, ...]
+
+
+# name, unit, the bare contender's name, what is asked, and how to tell whether a line meets it
+_ASKED: Final[tuple[tuple[str, str, str, str, Callable[[float, float], bool] | None], ...]] = (
+    ("append, one producer", "events/s", "bare publish", "ratio at least 0.5", lambda _, ratio: ratio >= 0.5),
+    ("page of 100", "ms", "bare fetch of 100", "under 10 ms", lambda value, _: value < 10),
+    ("append to subscriber, p50", "ms", "bare to consumer, p50", "under 3 ms", lambda value, _: value < 3),
+    ("append to subscriber, p99", "ms", "bare to consumer, p99", "", None),
+    ("replay", "events/s", "bare replay", "at least 20 000/s", lambda value, _: value >= 20_000),
+    ("PostgreSQL append, one producer", "events/s", "", "", None),
+    ("PostgreSQL page of 100", "ms", "", "under 10 ms", lambda value, _: value < 10),
+    ("PostgreSQL append to subscriber, p50", "ms", "", "under 10 ms", lambda value, _: value < 10),
+)
+
+
+async def run(load: Load, *, postgres: str | None = None, say: Callable[[str], None] = lambda _: None) -> Figures:
+    """Measure everything on a server of its own, round by round.
+
+    Args:
+        load: how much.
+        postgres: address of a PostgreSQL database to measure too; a schema of its own is made there and dropped.
+        say: told what is being measured.
+    """
+    rounds: list[Measured] = []
+    async with _jetstream() as (connection, source), _postgres(postgres) as database:
+        say(f"storing the {load.replay} events that are replayed")
+        await _store(connection, "replay", load.replay)
+        for number in range(1, load.rounds + 1):
+            say(f"round {number} of {load.rounds}")
+            measured = await _measure_jetstream(connection, source, load)
+            if database is not None:
+                measured |= await _measure_postgres(database, load)
+            rounds.append(measured)
+    return Figures(machine=machine_line(), load=load, lines=_lines(rounds))
+
+
+def _lines(rounds: list[Measured]) -> tuple[Line, ...]:
+    lines = []
+    for name, unit, bare, asked, is_met in _ASKED:
+        if name not in rounds[0]:
+            continue
+        measured = Spread.of([one[name] for one in rounds])
+        ratio = Spread.of([one[name] / one[bare] for one in rounds]) if bare else None
+        lines.append(
+            Line(
+                name=name,
+                unit=unit,
+                measured=measured,
+                bare=Spread.of([one[bare] for one in rounds]) if bare else None,
+                ratio=ratio,
+                asked=asked,
+                is_met=None if is_met is None else is_met(measured.median, ratio.median if ratio else 0.0),
+            )
+        )
+    return tuple(lines)
+
+
+@asynccontextmanager
+async def _jetstream() -> AsyncIterator[tuple[Client, JetStreamEventSource]]:
+    with TemporaryDirectory(prefix="hub-bench-") as home:
+        server = NatsServer(Path(home) / "nats")
+        await server.start()
+        try:
+            connection = await nats.connect(server.url)
+            source = JetStreamEventSource(connection, stream=STREAM, cursor_secret=secrets.token_bytes(32))
+            await source.ensure_stream()
+            yield connection, source
+            await source.close()
+            await connection.close()
+        finally:
+            await server.kill()
+
+
+@asynccontextmanager
+async def _postgres(url: str | None) -> AsyncIterator[PostgresEventSource | None]:
+    if url is None:
+        yield None
+        return
+    import asyncpg  # noqa: PLC0415 - only where it is measured
+
+    schema = f"bench_{uuid.uuid4().hex[:12]}"
+    async with asyncpg.create_pool(url, min_size=2, max_size=4) as pool, PostgresEventSource(
+        pool, schema=schema, cursor_secret=secrets.token_bytes(32), listen=url
+    ) as source:
+        try:
+            await source.migrate()
+            yield source
+        finally:
+            await pool.execute(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+
+
+def _producer(source: AgentEventSource, run_id: str) -> RunProducer:
+    return RunProducer(source, ownership=OWNER, session_id="bench", run_id=run_id, redact=lambda members: members)
+
+
+def _read(run_id: str, **options: Any) -> EventRead:
+    return EventRead(ownership=OWNER, session_id="bench", run_id=run_id, **options)
+
+
+def _subject(run_id: str) -> str:
+    return Subjects(DEFAULT_PREFIX).run(RunKey(OWNER, "bench", run_id))
+
+
+def _bodies(source: AgentEventSource, run_id: str, count: int) -> list[bytes]:
+    producer = _producer(source, run_id)
+    return [with_sequence(encode(producer.record("message_delta", text=TEXT)), n) for n in range(1, count + 1)]
+
+
+async def _store(connection: Client, run_id: str, count: int) -> None:
+    """Store a long run fast: what a source would have stored, without waiting for each."""
+    js = connection.jetstream(publish_async_max_pending=1_000)
+    moment = datetime.now(UTC)
+    producer = RunProducer(
+        _NOWHERE,
+        ownership=OWNER,
+        session_id="bench",
+        run_id=run_id,
+        redact=lambda members: members,
+        clock=lambda: moment,
+    )
+    for start in range(1, count + 1, 500):
+        sequences = range(start, min(start + 500, count + 1))
+        acks = [
+            await js.publish_async(
+                _subject(run_id),
+                with_sequence(encode(producer.record("message_delta", text=TEXT)), sequence),
+                headers={"Nats-Msg-Id": f"{run_id}-{sequence}"},
+            )
+            for sequence in sequences
+        ]
+        async with asyncio.timeout(30):
+            await asyncio.gather(*acks)
+
+
+_NOWHERE: Any = None  # a producer that only builds needs no source
+
+
+async def _measure_jetstream(connection: Client, source: JetStreamEventSource, load: Load) -> Measured:
+    run_id = uuid.uuid4().hex
+    bare_id = uuid.uuid4().hex
+    latencies = await _latencies(source, f"latency-{run_id}", load.latencies)
+    bare_latencies = await _bare_latencies(connection, f"latency-{bare_id}", load.latencies)
+    return {
+        "append, one producer": await _append_rate(source, run_id, load.appends),
+        "bare publish": await _bare_append_rate(connection, source, bare_id, load.appends),
+        "page of 100": await _page_ms(source, load),
+        "bare fetch of 100": await _bare_fetch_ms(connection, load),
+        "append to subscriber, p50": percentile(latencies, 0.5),
+        "append to subscriber, p99": percentile(latencies, 0.99),
+        "bare to consumer, p50": percentile(bare_latencies, 0.5),
+        "bare to consumer, p99": percentile(bare_latencies, 0.99),
+        "replay": await _replay_rate(source, load.replay),
+        "bare replay": await _bare_replay_rate(connection, load.replay),
+    }
+
+
+async def _measure_postgres(source: PostgresEventSource, load: Load) -> Measured:
+    run_id = uuid.uuid4().hex
+    appends = max(200, load.appends // 5)
+    rate = await _append_rate(source, run_id, appends)
+    page_ms = [await _timed_ms(source.page(_read(run_id, limit=100))) for _ in range(load.pages)]
+    return {
+        "PostgreSQL append, one producer": rate,
+        "PostgreSQL page of 100": median(page_ms),
+        "PostgreSQL append to subscriber, p50": percentile(
+            await _latencies(source, f"l-{run_id}", load.latencies), 0.5
+        ),
+    }
+
+
+async def _timed_ms(work: Awaitable[object]) -> float:
+    began = time.perf_counter()
+    await work
+    return (time.perf_counter() - began) * 1e3
+
+
+async def _append_rate(source: AgentEventSource, run_id: str, count: int) -> float:
+    producer = _producer(source, run_id)
+    records = [producer.record("message_delta", text=TEXT) for _ in range(count)]
+    began = time.perf_counter()
+    for record in records:
+        await source.append(record)
+    return count / (time.perf_counter() - began)
+
+
+async def _bare_append_rate(connection: Client, source: AgentEventSource, run_id: str, count: int) -> float:
+    """A bare awaited publish of the same bytes, with a message id and the expected stream."""
+    js = connection.jetstream()
+    subject = _subject(run_id)
+    bodies = _bodies(source, run_id, count)
+    began = time.perf_counter()
+    for number, body in enumerate(bodies):
+        await js.publish(subject, body, stream=STREAM, headers={"Nats-Msg-Id": f"{run_id}-{number}"})
+    return count / (time.perf_counter() - began)
+
+
+async def _page_ms(source: AgentEventSource, load: Load) -> float:
+    """Pages along the long run, each behind the one before."""
+    cursor = None
+    taken = []
+    for _ in range(min(load.pages, load.replay // 100)):
+        began = time.perf_counter()
+        page = await source.page(_read("replay", limit=100, after=cursor))
+        taken.append((time.perf_counter() - began) * 1e3)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return median(taken)
+
+
+async def _bare_fetch_ms(connection: Client, load: Load) -> float:
+    config = ConsumerConfig(ack_policy=AckPolicy.NONE)
+    subscription = await connection.jetstream().pull_subscribe(_subject("replay"), stream=STREAM, config=config)
+    try:
+        return median([await _timed_ms(subscription.fetch(100)) for _ in range(min(load.pages, load.replay // 100))])
+    finally:
+        await subscription.unsubscribe()
+        await _delete_consumers(connection)
+
+
+async def _delete_consumers(connection: Client) -> None:
+    for info in await connection.jetstream().consumers_info(STREAM):
+        await connection.jetstream().delete_consumer(STREAM, info.name)
+
+
+async def _latencies(source: AgentEventSource, run_id: str, count: int) -> list[float]:
+    """From before the append to the event in a waiting subscriber's hands, in milliseconds, at a steady rate."""
+    producer = _producer(source, run_id)
+    sent: dict[str, float] = {}
+    latencies: list[float] = []
+
+    async def receive() -> None:
+        async with source.subscribe(_read(run_id)) as events:
+            async for envelope in events:
+                if envelope.record.id in sent:
+                    latencies.append((time.perf_counter() - sent[envelope.record.id]) * 1e3)
+                if len(latencies) == count:
+                    return
+
+    async with asyncio.timeout(30 + 2 * count / LATENCY_RATE), asyncio.TaskGroup() as tasks:
+        await producer.append("agent_started")
+        tasks.create_task(receive())
+        await asyncio.sleep(0.5)  # the subscriber has caught up and waits; a listener has connected
+        async for _ in _ticks(count):
+            record = producer.record("message_delta", text=TEXT)
+            sent[record.id] = time.perf_counter()
+            await source.append(record)
+    return latencies
+
+
+async def _bare_latencies(connection: Client, run_id: str, count: int) -> list[float]:
+    """The same by a bare publish to a push consumer without acks."""
+    js = connection.jetstream()
+    sent: dict[bytes, float] = {}
+    latencies: list[float] = []
+    everything = asyncio.Event()
+
+    async def receive(message: Msg) -> None:
+        latencies.append((time.perf_counter() - sent[message.data[:8]]) * 1e3)
+        if len(latencies) == count:
+            everything.set()
+
+    subscription = await js.subscribe(_subject(run_id), stream=STREAM, cb=receive, ordered_consumer=True)
+    async with asyncio.timeout(30 + 2 * count / LATENCY_RATE):
+        numbers = itertools.count()
+        async for _ in _ticks(count):
+            name = b"%08d" % next(numbers)
+            sent[name] = time.perf_counter()
+            await js.publish(_subject(run_id), name + b"x" * 400, stream=STREAM)
+        await everything.wait()
+    await subscription.unsubscribe()
+    await _delete_consumers(connection)
+    return latencies
+
+
+async def _ticks(count: int) -> AsyncIterator[None]:
+    due = time.perf_counter()
+    for _ in range(count):
+        due += 1 / LATENCY_RATE
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        yield
+
+
+async def _replay_rate(source: AgentEventSource, count: int) -> float:
+    began = time.perf_counter()
+    taken = 0
+    async with asyncio.timeout(REPLAY_SECS), source.subscribe(_read("replay")) as events:
+        async for _ in events:
+            taken += 1
+            if taken == count:
+                break
+    return count / (time.perf_counter() - began)
+
+
+async def _bare_replay_rate(connection: Client, count: int) -> float:
+    """An ordered push consumer into a callback that only counts."""
+    taken = 0
+    everything = asyncio.Event()
+
+    async def receive(_: Msg) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == count:
+            everything.set()
+
+    began = time.perf_counter()
+    js = connection.jetstream()
+    subscription = await js.subscribe(_subject("replay"), stream=STREAM, cb=receive, ordered_consumer=True)
+    async with asyncio.timeout(REPLAY_SECS):
+        await everything.wait()
+    rate = count / (time.perf_counter() - began)
+    await subscription.unsubscribe()
+    await _delete_consumers(connection)
+    return rate
+
+
+def show(console: Console, figures: Figures) -> None:
+    """Print the table."""
+    load = figures.load
+    console.print("\n[bold]events[/bold]: the event source beside a bare client")
+    console.print(
+        f"{load.rounds} rounds in turn; {load.appends} appends, a run of {load.replay} events, latency at "
+        f"{LATENCY_RATE:g}/s. Medians (range)."
+    )
+    console.print(figures.machine, style="dim")
+    table = Table("", "", "event source", "bare", "ratio", "asked", show_lines=True)
+    for line in figures.lines:
+        form = ".0f" if line.unit == "events/s" else ".2f"
+        verdict = "" if line.is_met is None else ": [green]met[/green]" if line.is_met else ": [red]missed[/red]"
+        cells = [_cell(line.measured, form), _cell(line.bare, form), _cell(line.ratio, ".2f")]
+        table.add_row(line.name, line.unit, *cells, line.asked + verdict)
+    console.print(table)
+
+
+def _cell(spread: Spread | None, form: str) -> str:
+    return "" if spread is None else f"{spread.median:{form}}\n({spread.least:{form}}..{spread.most:{form}})"
+
+
+def main(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="A smoke run of seconds; its figures say nothing.")] = False,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often everything is measured.")] = 5,
+    postgres: Annotated[str | None, typer.Option("--postgres", metavar="URL", help="Measure PostgreSQL too.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The figures as JSON on stdout.")] = False,
+) -> None:
+    """Measure the event source beside a bare client."""
+    load = QUICK if quick else Load(rounds=rounds)
+    console = Console()
+    with Console(stderr=True).status("starting") as status:
+        figures = uvloop.run(run(load, postgres=postgres, say=status.update))
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(figures)).decode() + "\n")
+    else:
+        show(console, figures)
+
+
+if __name__ == "__main__":
+    typer.run(main)
