@@ -18,6 +18,7 @@ out of the parser, `send` appends a ready frame that leaves at the end of the lo
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -33,6 +34,9 @@ ORDINARY: Final = ":"
 """Put before the name of an ordinary header that is called `Status` or `Description`; no header name holds a colon."""
 
 _LONGEST_CONTROL_LINE: Final = 1_048_576  # an INFO line of a large cluster is long; beyond this it is no NATS server
+_SUBJECT_BREAKS = re.compile(r"[ \t\r\n]")
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_LINE_BREAK = re.compile(r"[\r\n]")
 _BLANKS: Final = " \t\r\n\v\f"  # ASCII's alone: `str.strip` without them takes what is part of a value
 _STATUS_NAMES: Final = frozenset({"status", "description"})
 
@@ -102,6 +106,21 @@ def parse_headers(header_block: bytes) -> dict[str, str]:
         if description:
             found["Description"] = description
     return found
+
+
+def encode_headers(headers: dict[str, str]) -> bytes:
+    """The header block of these headers; values are trimmed and a line break in one becomes a blank, as in nats-py.
+
+    Raises:
+        nats.errors.BadHeaderError: a name that is none.
+    """
+    lines = [b"NATS/1.0\r\n"]
+    for name, value in headers.items():
+        if _HEADER_NAME.fullmatch(name) is None:
+            raise nats_errors.BadHeaderError(name)
+        lines.append(f"{name}: {_LINE_BREAK.sub(' ', value.strip())}\r\n".encode())
+    lines.append(b"\r\n")
+    return b"".join(lines)
 
 
 class _LineParser(Parser):
@@ -263,6 +282,33 @@ class HardenedClient(Client):
         if not self._is_write_scheduled:
             self._is_write_scheduled = True
             asyncio.get_running_loop().call_soon(self._write_pending)
+
+    def publish_now(
+        self, subject: str, payload: bytes, *, reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        """As `publish`, without a coroutine and without a flush of its own: it leaves as `send` says.
+
+        Raises:
+            nats.errors.BadSubjectError, nats.errors.BadHeaderError: it would break the protocol's line.
+            nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError: as `publish`.
+        """
+        if not subject or _SUBJECT_BREAKS.search(subject) or _SUBJECT_BREAKS.search(reply):
+            raise nats_errors.BadSubjectError
+        if self.is_closed:
+            raise nats_errors.ConnectionClosedError
+        if headers:
+            block = encode_headers(headers)
+            sizes = f"{len(block)} {len(block) + len(payload)}"
+            control = f"HPUB {subject} {reply} {sizes}\r\n" if reply else f"HPUB {subject} {sizes}\r\n"
+        else:
+            block = b""
+            control = f"PUB {subject} {reply} {len(payload)}\r\n" if reply else f"PUB {subject} {len(payload)}\r\n"
+        frame = b"".join((control.encode(), block, payload, b"\r\n"))
+        if not self.is_connected and len(frame) + self._pending_data_size > self._max_pending_size:
+            raise nats_errors.OutboundBufferLimitError
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += len(payload)
+        self.send(frame)
 
     def _write_pending(self) -> None:
         self._is_write_scheduled = False
