@@ -18,6 +18,7 @@ from hub.delivery.errors import CannotConnect, DeliveryError, RequestTimedOut
 from hub.protocol import ProtocolError, TooLarge
 from hub.service import logs
 from hub.service.exits import Exit
+from hub.service.standard_streams import occupy_standard_descriptors
 
 _LOOK_SECS: Final = 0.25  # a loss that is over sooner concerns nobody
 _USAGE_CODES: Final = frozenset({"bad_request", "config", "no_input"})
@@ -67,6 +68,7 @@ def run_command(
     Raises:
         typer.Exit: always.
     """
+    occupy_standard_descriptors()
     logs.configure(verbose=verbose, least=logging.CRITICAL, for_people=True)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
