@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
-import msgspec
 import typer
 import uvloop
 
-from hub.cli.output import say
+from hub.cli.output import Output, say
 from hub.client import ClientError, SendUnconfirmed, TaskTimedOut
 from hub.delivery.connection import Connection
 from hub.delivery.errors import CannotConnect, DeliveryError, RequestTimedOut
@@ -77,7 +77,7 @@ def run_command(
             code = exit_of(error)
             if as_json:
                 word = getattr(error, "code", "error")
-                say(msgspec.json.encode({"error": str(error), "code": word}).decode())
+                Output(sys.stderr).json({"error": str(error), "code": word})
             else:
                 say(f"{name}: {error}")
     raise typer.Exit(int(code))
