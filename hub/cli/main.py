@@ -4,7 +4,7 @@ import typer
 
 from hub.cli import bench, delegate, doctor, publish, watch
 from hub.cli.running import CONTEXT
-from hub.cli.server import hub_command
+from hub.cli.server import EVERY_ROLE, hub_command
 
 app = typer.Typer(
     add_completion=False,
@@ -14,9 +14,10 @@ app = typer.Typer(
     context_settings=CONTEXT,
     help="The hub: durable messages between agents on NATS.",
 )
-app.command("server", help="Every role in one process (also: hub-server).")(hub_command("router", "attach"))
+app.command("server", help="Every role in one process (also: hub-server).")(hub_command(*EVERY_ROLE))
 app.command("router", help="A router, with the mirror of history.")(hub_command("router"))
 app.command("attach", help="An attach responder.")(hub_command("attach"))
+app.command("api", help="The query API.")(hub_command("api"))
 app.add_typer(bench.app, name="bench")
 for name, command, text in (
     ("publish", publish.publish, publish.HELP),
