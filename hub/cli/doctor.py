@@ -60,7 +60,12 @@ def doctor(
     connecting: Connecting,
     identity: As = None,
     mode: Annotated[
-        Mode, typer.Option("--mode", help="What the hub is; core makes no JetStream request, auto finds out.")
+        Mode,
+        typer.Option(
+            "--mode",
+            metavar="auto|core|durable",
+            help="What the hub is: auto finds out, core makes no JetStream request.",
+        ),
     ] = Mode.AUTO,
     delivery_config_file: Annotated[
         str | None,

@@ -69,7 +69,9 @@ def publish(
     channel: Annotated[
         str | None, typer.Option("--channel", "-c", metavar="NAME", help="The channel, without the prefix `channel.`.")
     ] = None,
-    kind: Annotated[MessageKind, typer.Option("--kind", "-k", help="What the message is.")] = MessageKind.MESSAGE,
+    kind: Annotated[
+        MessageKind, typer.Option("--kind", "-k", metavar="KIND", help="message, control, human, status or event.")
+    ] = MessageKind.MESSAGE,
     payload: Annotated[
         str | None, typer.Option("--payload", "-p", metavar="JSON|-", help="The payload as JSON; - reads stdin.")
     ] = None,

@@ -35,6 +35,7 @@ _NANOS: Final = 1_000_000_000
 
 class _Request(msgspec.Struct, forbid_unknown_fields=True):
     after_seq: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
+    stream_created: str | None = None
 
 
 _decode_request: Final = msgspec.json.Decoder(_Request).decode
@@ -158,9 +159,11 @@ class AttachResponder:
 
     async def _attach(self, identity: str, request: _Request) -> AttachData:
         info = await self._js.stream_info(self._config.inbox.name)
-        after, state = request.after_seq, info["state"]
-        # A floor above the newest sequence is from a stream that was lost: all that is there is new (contract §4).
-        start_seq = after + 1 if after and after <= state["last_seq"] else None
+        after, state, created = request.after_seq, info["state"], info.get("created", "")
+        # A floor of a stream that was made at another time, or above the newest sequence, is from a stream that was
+        # lost: all that is there is new (contract §4).
+        is_same_stream = request.stream_created in {None, created}
+        start_seq = after + 1 if after and is_same_stream and after <= state["last_seq"] else None
         was_made = await ensure_inbox_consumer(self._js, self._config, identity, start_seq=start_seq)
         log.info("attached", identity=identity, was_made=was_made)
         max_age = info["config"].get("max_age") or 0
@@ -172,6 +175,7 @@ class AttachResponder:
             max_age_secs=max_age // _NANOS if max_age else UNLIMITED,
             first_seq=state["first_seq"],
             ack_wait_secs=self._config.ack_wait_secs,
+            stream_created=created,
         )
 
 

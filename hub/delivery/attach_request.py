@@ -27,6 +27,7 @@ class AttachData(msgspec.Struct, frozen=True):
         js_prefix: where the client's JetStream API requests go.
         max_age_secs: how long the inbox stream keeps a message; -1 is for ever.
         first_seq: the oldest sequence of the inbox stream.
+        stream_created: when the inbox stream was made, as the server writes it; empty when the hub does not say.
         ack_wait_secs: after how long an unacked message comes again; the contract's 30 when the hub does not say.
     """
 
@@ -37,6 +38,7 @@ class AttachData(msgspec.Struct, frozen=True):
     max_age_secs: int
     first_seq: int
     ack_wait_secs: float = 30
+    stream_created: str = ""
 
 
 class Attached(msgspec.Struct, frozen=True):
@@ -73,7 +75,12 @@ class _Answer(msgspec.Struct):
 
 
 async def request_attach(
-    connection: Connection, identity: str, *, after_seq: int | None = None, timeout_secs: float = 5.0
+    connection: Connection,
+    identity: str,
+    *,
+    after_seq: int | None = None,
+    stream_created: str = "",
+    timeout_secs: float = 5.0,
 ) -> AttachResult:
     """Ask the hub for the durable inbox of `identity`.
 
@@ -82,6 +89,8 @@ async def request_attach(
         identity: whose inbox.
         after_seq: the client's own ack floor in the inbox stream; used only when the consumer is made, so that one that
             went away does not deliver again what was done.
+        stream_created: what an earlier answer said of the stream that the floor is of; a floor means nothing in another
+            stream (contract §4). Empty when it is not known.
         timeout_secs: how long to wait.
 
     Raises:
@@ -91,6 +100,8 @@ async def request_attach(
     """
     subject = subjects.attach(names.identity(identity))
     body: dict[str, Any] = {} if after_seq is None else {"after_seq": after_seq}
+    if body and stream_created:
+        body["stream_created"] = stream_created
     try:
         answer = await connection.request(subject, msgspec.json.encode(body), timeout_secs=timeout_secs)
     except NoResponders:

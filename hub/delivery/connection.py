@@ -50,6 +50,7 @@ class Connection:
         self._closed = asyncio.Event()
         self._is_closing = False
         self._refused_login = asyncio.Event()
+        self._refusal: str | None = None
         self._waiting: dict[str, set[asyncio.Future[Msg]]] = {}  # subject in lower case → requests under way
         self._reconnect_callbacks: list[ReconnectCallback] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -74,7 +75,8 @@ class Connection:
             if connecting.done():
                 connecting.result()
                 return self
-            reason = self.last_error or f"no answer within {timeout_secs:g} s"
+            # After its refusal the server hangs up, which may be the last error.
+            reason = self._refusal or self.last_error or f"no answer within {timeout_secs:g} s"
             raise CannotConnect(settings.shown_servers, reason, is_final=self._refused_login.is_set())
         except (OSError, nats_errors.Error, ValueError) as error:
             raise CannotConnect(settings.shown_servers, str(error) or repr(error)) from error
@@ -299,6 +301,7 @@ class Connection:
         if "permissions violation" in lowered:
             self._on_denied(text)
         elif "authorization violation" in lowered or "authentication" in lowered:
+            self._refusal = text
             self._refused_login.set()
             log.error("the server refuses these credentials", server=self.settings.shown_servers, error=text)
         elif isinstance(error, nats_errors.SlowConsumerError):

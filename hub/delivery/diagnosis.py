@@ -29,6 +29,8 @@ class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
         floor_seq: everything up to this sequence is acked, or gone.
         delivered_seq: the newest sequence that was delivered.
         idle_secs: since the last ack, or since it was made when there was none.
+        quiet_secs: since the last delivery, or since it was made.
+        redelivered: messages that are not acked and were delivered more than once.
         oldest_seq: sequence of the oldest message that is not acked; None when it was not looked up.
         oldest_secs: that message's age.
     """
@@ -41,6 +43,8 @@ class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
     floor_seq: int
     delivered_seq: int
     idle_secs: float
+    quiet_secs: float
+    redelivered: int
     oldest_seq: int | None = None
     oldest_secs: float | None = None
 
@@ -51,8 +55,18 @@ class ConsumerState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_stalled(self) -> bool:
-        """At its limit, and no ack comes: looks like an empty inbox to its reader, and is not."""
-        return 0 < self.most_unacked <= self.unacked and self.idle_secs >= STALL_SECS
+        """At its limit, and no ack comes: looks like an empty inbox to its reader, and is not.
+
+        A reader that has just taken a full window has no ack behind it either; but its last delivery is fresh.
+        """
+        is_at_limit = 0 < self.most_unacked <= self.unacked
+        is_old = self.quiet_secs >= STALL_SECS or self.redelivered > 0
+        return is_at_limit and is_old and self.idle_secs >= STALL_SECS
+
+    @property
+    def is_unattended(self) -> bool:
+        """Messages wait, and nobody asks for them or has any in hand."""
+        return bool(self.waiting) and not self.pulls and not self.unacked
 
 
 def moment(text: str | None) -> datetime | None:
@@ -72,7 +86,8 @@ def age_secs(then: str | None, now: datetime) -> float | None:
 def consumer_state(info: Mapping[str, Any], now: datetime) -> ConsumerState:
     """A consumer's state out of its info."""
     floor = info.get("ack_floor") or {}
-    idle = age_secs(floor.get("last_active") or info.get("created"), now)
+    delivered = info.get("delivered") or {}
+    created = info.get("created")
     return ConsumerState(
         name=str(info.get("name", "")),
         waiting=int(info.get("num_pending") or 0),
@@ -80,8 +95,10 @@ def consumer_state(info: Mapping[str, Any], now: datetime) -> ConsumerState:
         most_unacked=int((info.get("config") or {}).get("max_ack_pending") or 0),
         pulls=int(info.get("num_waiting") or 0),
         floor_seq=int(floor.get("stream_seq") or 0),
-        delivered_seq=int((info.get("delivered") or {}).get("stream_seq") or 0),
-        idle_secs=idle or 0.0,
+        delivered_seq=int(delivered.get("stream_seq") or 0),
+        idle_secs=age_secs(floor.get("last_active") or created, now) or 0.0,
+        quiet_secs=age_secs(delivered.get("last_active") or created, now) or 0.0,
+        redelivered=int(info.get("num_redelivered") or 0),
     )
 
 
@@ -128,7 +145,7 @@ def judge_router(state: ConsumerState) -> Finding:
     data = _data(state)
     if state.is_stalled:
         return Finding(name, "warn", _stalled(state), data)
-    if state.waiting and not state.pulls and not state.unacked:
+    if state.is_unattended:
         text = f"{counted(state.waiting, 'message')} wait and nobody pulls: no router runs"
         return Finding(name, "fail", f"{text}; start one (`python -m hub router --durable`)", data)
     pulls = counted(state.pulls, "pull")

@@ -23,6 +23,7 @@ class Source(msgspec.Struct, frozen=True):
         js_prefix: the JetStream API prefix for this client.
         tasks_stream: the stream that keeps task channels.
         ack_wait_secs: after so long an unacked message comes again; None when nobody said.
+        stream_created: when the stream was made; empty when nobody said.
     """
 
     stream: str
@@ -30,6 +31,7 @@ class Source(msgspec.Struct, frozen=True):
     js_prefix: str
     tasks_stream: str
     ack_wait_secs: float | None = None
+    stream_created: str = ""
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -51,24 +53,31 @@ class Finding(msgspec.Struct, frozen=True):
     reason: str
 
 
-async def find_inbox(connection: Connection, identity: str, *, after_seq: int | None, timeout_secs: float) -> Finding:
+async def find_inbox(
+    connection: Connection, identity: str, *, after_seq: int | None, stream_created: str, timeout_secs: float
+) -> Finding:
     """Ask for the durable inbox once.
 
     Args:
         connection: the connection.
         identity: whose inbox.
         after_seq: the reader's own ack floor, used when the consumer must be made; None when it knows none.
+        stream_created: which stream that floor is of, when a hub said; else empty.
         timeout_secs: for each of the two questions.
     """
     if not connection.is_connected:
         return Finding(Answer.NOT_OK, None, "disconnected from the NATS server")
     try:
-        answer = await request_attach(connection, identity, after_seq=after_seq, timeout_secs=timeout_secs)
+        answer = await request_attach(
+            connection, identity, after_seq=after_seq, stream_created=stream_created, timeout_secs=timeout_secs
+        )
     except PermissionDenied as error:  # a server whose permissions know of no durable inbox
         return await _look_at_consumer(connection, identity, timeout_secs, str(error))
     if isinstance(answer, Attached):
         data = answer.data
-        found = Source(data.stream, data.consumer, data.js_prefix, data.tasks_stream, float(data.ack_wait_secs))
+        found = Source(
+            data.stream, data.consumer, data.js_prefix, data.tasks_stream, data.ack_wait_secs, data.stream_created
+        )
         return Finding(Answer.OK, found, "attached")
     if isinstance(answer, NoHub):
         return await _look_at_consumer(connection, identity, timeout_secs, "no durable hub answers")

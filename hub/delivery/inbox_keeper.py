@@ -67,6 +67,7 @@ class Keeper:
         self._window = window
         self._attach_timeout_secs = attach_timeout_secs
         self._retry_secs = retry_secs
+        self._stream_created = ""  # of the stream that was read last, as far as a hub said
         self._pull: ContinuousPull | None = None
         self._live_sid: int | None = None
         self._is_paused = False
@@ -167,6 +168,7 @@ class Keeper:
                 self._connection,
                 self._identity,
                 after_seq=self._ledger.ack_floor or None,
+                stream_created=self._stream_created,
                 timeout_secs=self._attach_timeout_secs,
             )
         except DeliveryError as error:
@@ -216,6 +218,11 @@ class Keeper:
         self._set_ack_wait(source.ack_wait_secs or self._ledger.ack_wait_secs)
         is_same = self.source is not None and self.source.place == source.place
         self.source = source
+        if source.stream_created:
+            if self._stream_created not in {"", source.stream_created}:
+                log.error("the inbox stream is another one: what it held is lost", identity=self._identity)
+                self._ledger.forget_floor()
+            self._stream_created = source.stream_created
         self._wake.clear()
         if self._pull is not None and is_same and not self._is_gone:
             return

@@ -129,6 +129,10 @@ class Ledger:
         self.detach()
         self._floor.attached(time.monotonic(), self.ack_wait_secs)
 
+    def forget_floor(self) -> None:
+        """The stream is another one: no place in the old one means anything in it."""
+        self._floor = AckFloor()
+
     def detach(self) -> None:
         """The consumer is gone: what is held has nowhere to be acked."""
         for message in self._held.values():

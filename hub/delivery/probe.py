@@ -3,14 +3,16 @@
 The one place that feeds the doctor, readiness, status and `$SRV`. What this identity may not see is said, not alarmed.
 """
 
+import asyncio
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from hub.delivery import diagnosis, inspector
 from hub.delivery.config import DeliveryConfig
 from hub.delivery.connection import Connection
+from hub.delivery.diagnosis import ConsumerState
 from hub.delivery.errors import DeliveryError
 from hub.delivery.grants import StreamNames, look_at_grants, not_visible
 from hub.delivery.inbox_look import InboxLook, look_up
@@ -19,6 +21,8 @@ from hub.delivery.refusals import ConsumerMissing, JetStreamDisabled, ServerTooO
 from hub.delivery.report import Finding, Mode, Report, counted
 from hub.delivery.services import ATTACH, ROUTER, Service, described, roll_call
 from hub.protocol import subjects
+
+_CONFIRM_SECS: Final = 0.3  # a router asks again within a round trip
 
 Told = Literal["auto", "core", "durable"]
 
@@ -179,8 +183,7 @@ class _Look:
             if info is None or each.drift:
                 self.findings.append(diagnosis.judge_stream(each, None))
             if info is not None:
-                state = await look_up(self._js, each.stream, info, subjects.INGRESS_ALL)
-                self.findings.append(diagnosis.judge_router(state))
+                self.findings.append(diagnosis.judge_router(await self._router(each.stream, each.consumer, info)))
             return
         try:
             stream = None if each.is_missing else await self._js.stream_info(each.stream)
@@ -192,6 +195,16 @@ class _Look:
             self.now = diagnosis.moment(stream.get("ts")) or datetime.now(UTC)
             if each.role == "ingress":
                 self.findings.append(diagnosis.judge_ingress_age(stream, self.now))
+
+    async def _router(self, stream: str, consumer: str, info: dict[str, Any]) -> ConsumerState:
+        """The routers' consumer; between two pulls of a router nobody asks, so that is looked at twice."""
+        state = await look_up(self._js, stream, info, subjects.INGRESS_ALL)
+        if state.is_unattended:
+            await asyncio.sleep(_CONFIRM_SECS)
+            again = await self._consumer(stream, consumer)
+            if again is not None:
+                state = await look_up(self._js, stream, again, subjects.INGRESS_ALL)
+        return state
 
     async def _consumer(self, stream: str, consumer: str) -> dict[str, Any] | None:
         try:

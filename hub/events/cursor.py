@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -27,8 +26,7 @@ _WHAT = "a cursor is text that this source returned"
 CursorSecret = bytes | str | Iterable[bytes | str] | Mapping[str, bytes | str]
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True):
     """A point in a run: behind the event numbered `sequence`.
 
     Attributes:

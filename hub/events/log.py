@@ -4,13 +4,14 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from hub.events.base import CleanupReport
 from hub.events.cursor import Position, event_digest
 from hub.events.records import AgentEventRecord, Draft, Ownership, RunKey
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True):
     """A stored event, or the place of a broken one (`record` is None)."""
 
     sequence: int

@@ -1,7 +1,7 @@
 """The engine: what every event source does alike, over an adapter's run log."""
 
-from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from hub.events.base import (
@@ -59,7 +59,10 @@ class LogEventSource(AgentEventSource):
         items = taken.items
         more = found.more or taken.cut
         end = items[-1].position if items else found.end or position
-        events = self.envelopes(run, items)
+        events = [
+            EventEnvelope(item.record, partial(self.cursor, run, item)) for item in items if item.record is not None
+        ]
+        self.count_broken(len(items) - len(events))
         closed = not items and not more and found.tail is not None and found.tail.closed
         return EventPage(
             events=tuple(events),
@@ -119,15 +122,13 @@ class LogEventSource(AgentEventSource):
     def subscribers(self) -> Subscribers:
         return self._subscribers
 
-    def envelopes(self, run: RunKey, items: list[Item]) -> list[EventEnvelope]:
-        """What readers get; broken records are left out and counted."""
-        envelopes = []
-        for item in items:
-            if item.record is None:
-                self._stored_broken += 1
-            else:
-                envelopes.append(EventEnvelope(item.record, self._cursor(run, item)))
-        return envelopes
+    def count_broken(self, count: int) -> None:
+        """Broken stored records were passed."""
+        self._stored_broken += count
+
+    def cursor(self, run: RunKey, item: Item) -> str:
+        """The cursor behind an event."""
+        return self._cursors.encode(run, item.position)
 
     def take(self, run: RunKey, position: Position, found: Slice, *, fresh: bool) -> Continuation:
         """What of a slice may be handed out.
@@ -135,7 +136,7 @@ class LogEventSource(AgentEventSource):
         Raises:
             RetentionExceededError: events directly behind the position are gone.
         """
-        self._stored_broken += found.skipped
+        self.count_broken(found.skipped)
         verdict = continue_from(position, found, fresh=fresh)
         if isinstance(verdict, Gap):
             raise RetentionExceededError(
@@ -143,9 +144,6 @@ class LogEventSource(AgentEventSource):
                 earliest_cursor=self._cursors.encode(run, verdict.earliest),
             )
         return verdict
-
-    def _cursor(self, run: RunKey, item: Item) -> Callable[[], str]:
-        return lambda: self._cursors.encode(run, item.position)
 
     def aim(self, read: EventRead) -> tuple[RunKey, Position]:
         """A checked read: the run, and the position of its cursor."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, TypeVarTuple
 
@@ -20,7 +21,7 @@ from hub.events.errors import (
 )
 from hub.events.limits import reconnect_wait
 from hub.events.log import Feed, Item, Slice
-from hub.events.records import RunKey
+from hub.events.records import TERMINAL_TYPES, RunKey
 
 if TYPE_CHECKING:
     from hub.events.source import LogEventSource
@@ -68,9 +69,9 @@ class LogSubscription(EventSubscription):
         self._run: RunKey | None = None
         self._feed: Feed | None = None
         self._buffer: deque[Item] = deque()
-        self._position = START  # behind what was handed out
         self._fetched = START  # behind what is in the buffer
-        self._settled = START
+        self._handed: Item | None = None  # the event that its reader has
+        self._settled: Item | None = None
         self._fresh = True
         self._look = True  # read what is stored before waiting for what comes
         self._ended = False
@@ -105,25 +106,28 @@ class LogSubscription(EventSubscription):
             raise SourceClosedError
         if self._feed is None:
             raise StopAsyncIteration
-        await self.ack()
+        if self._durable is not None:
+            await self.ack()
         while True:
+            # Events pass here one by one, tens of thousands a second in a replay: nothing that can wait is done now.
             while self._buffer:
-                item = self._buffer.popleft()
-                self._position = item.position
-                for envelope in self._source.envelopes(self._run, [item]):
-                    self._ended = self._ended or envelope.record.terminal
-                    if self._ended:
-                        self._buffer.clear()
-                    return envelope
+                item = self._handed = self._buffer.popleft()
+                if item.record is None:
+                    self._source.count_broken(1)
+                    continue
+                if item.record.type in TERMINAL_TYPES:
+                    self._ended = True
+                    self._buffer.clear()
+                return EventEnvelope(item.record, partial(self._source.cursor, self._run, item))
             if self._ended:
                 raise StopAsyncIteration
             await self._interruptible(self._fill(self._run, self._feed))
 
     async def ack(self) -> None:
-        if self._durable is None or self._feed is None or self._settled.sequence >= self._position.sequence:
+        if self._durable is None or self._feed is None or self._handed is None or self._handed is self._settled:
             return
-        await self._interruptible(self._settle(self._feed, self._position))
-        self._settled = self._position
+        await self._interruptible(self._settle(self._feed, self._handed.position))
+        self._settled = self._handed
 
     def interrupt(self) -> None:
         """The source closes: whatever this subscription waits for ends now."""
@@ -131,7 +135,7 @@ class LogSubscription(EventSubscription):
             self._task.cancel()
 
     def _stand(self, position: Position) -> None:
-        self._position = self._fetched = self._settled = position
+        self._fetched = position
         self._fresh = position.sequence == 0
 
     async def _open(self, run: RunKey) -> None:

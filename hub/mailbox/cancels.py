@@ -7,7 +7,7 @@ from typing import Final
 
 from hub.mailbox import endings, turn_rows
 from hub.mailbox.records import Cancelled, CancelVerdict, Outcome, Turn, TurnKind
-from hub.mailbox.requests import Cancel
+from hub.mailbox.requests import Cancel, Start
 from hub.mailbox.states import IN_HAND, State
 from hub.mailbox.transaction import Tx
 
@@ -34,27 +34,26 @@ def cancel(tx: Tx, request: Cancel) -> Cancelled:
     return Cancelled(verdict=CancelVerdict.ENDED, seq=turn.seq)
 
 
-def wave_name(wave_id: str, task_id: str) -> str | None:
-    """The name under which an early cancel of a wave's task waits; None outside a wave."""
-    return f"wave {wave_id} {task_id}" if wave_id else None
+def take_early(tx: Tx, sender: str, envelope_id: str, start: Start | None = None) -> bool:
+    """Was this task cancelled before it came? What is found is used up.
 
-
-def take_early(tx: Tx, sender: str, envelope_id: str, wave: str | None) -> bool:
-    """Was this task cancelled before it came? What is found is used up."""
+    Args:
+        tx: the transaction.
+        sender: the task's sender.
+        envelope_id: its envelope.
+        start: what it asks for when it starts a session: one in a wave may be cancelled by the wave's task id.
+    """
     if tx.may_have_early_cancels is None:  # nearly always there is none at all: one look for the whole batch
         tx.may_have_early_cancels = tx.one("SELECT 1 FROM early_cancel LIMIT 1") is not None
     if not tx.may_have_early_cancels:
         return False
-    names = (_id_name(envelope_id), wave or "")
-    row = tx.one(
-        "SELECT max(recorded_at) FROM early_cancel WHERE sender = ? AND name IN (?, ?)",
-        sender,
-        *names,
-    )
-    if row[0] is None:
-        return False
-    tx.run("DELETE FROM early_cancel WHERE sender = ? AND name IN (?, ?)", sender, *names)
-    return bool(tx.now_ms - row[0] < EARLY_KEPT_MS)
+    wave_id, task_id = (start.wave_id, start.session_id) if start is not None else ("", "")
+    found = tx.db.execute(
+        "DELETE FROM early_cancel WHERE sender = ?1 AND (task_id = ?2 OR (task_id = ?3 AND wave_id = ?4 AND ?4 <> '')) "
+        "RETURNING recorded_at",
+        (sender, envelope_id, task_id, wave_id),
+    ).fetchall()
+    return any(tx.now_ms - recorded_at < EARLY_KEPT_MS for (recorded_at,) in found)
 
 
 def _find(tx: Tx, request: Cancel) -> Turn | None:
@@ -72,27 +71,19 @@ def _find(tx: Tx, request: Cancel) -> Turn | None:
 
 
 def _remember(tx: Tx, request: Cancel) -> None:
-    """Remember an early cancel; with `wave_id` its id may be the wave's task id or an envelope's, so as both."""
     tx.may_have_early_cancels = True
-    wave = wave_name(request.wave_id or "", request.task_id)
-    for name in (_id_name(request.task_id), wave):
-        if name is not None:
-            tx.run(
-                "INSERT INTO early_cancel (sender, name, requested_by, recorded_at) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (sender, name) DO UPDATE SET recorded_at = excluded.recorded_at",
-                request.sender,
-                name,
-                request.requested_by,
-                tx.now_ms,
-            )
-    kept = EARLY_MOST_PER_SENDER
     tx.run(
-        "DELETE FROM early_cancel WHERE (sender, name) IN (SELECT sender, name FROM early_cancel "
-        "WHERE requested_by = ? ORDER BY recorded_at DESC LIMIT -1 OFFSET ?)",
+        "INSERT INTO early_cancel (sender, task_id, wave_id, requested_by, recorded_at) VALUES (?, ?, ?, ?, ?) "
+        "ON CONFLICT DO UPDATE SET recorded_at = excluded.recorded_at",
+        request.sender,
+        request.task_id,
+        request.wave_id or "",
         request.requested_by,
-        kept,
+        tx.now_ms,
     )
-
-
-def _id_name(envelope_id: str) -> str:
-    return f"id {envelope_id}"
+    tx.run(
+        "DELETE FROM early_cancel WHERE (sender, task_id, wave_id) IN (SELECT sender, task_id, wave_id "
+        "FROM early_cancel WHERE requested_by = ? ORDER BY recorded_at DESC LIMIT -1 OFFSET ?)",
+        request.requested_by,
+        EARLY_MOST_PER_SENDER,
+    )

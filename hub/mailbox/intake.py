@@ -8,8 +8,8 @@ from typing import Final
 
 from hub.mailbox import cancels, endings, sessions, turn_rows
 from hub.mailbox.outbox import has_unsent, turn_lane
-from hub.mailbox.records import Accepted, Arrival, Outcome, Turn, TurnKind, Verdict
-from hub.mailbox.requests import Close, Refuse, Request, Send, Start, Task
+from hub.mailbox.records import Accepted, Arrival, CancelVerdict, Outcome, Turn, TurnKind, Verdict
+from hub.mailbox.requests import Cancel, Close, Refuse, Request, Send, Start, Task
 from hub.mailbox.states import State
 from hub.mailbox.transaction import TURNS, Tx
 
@@ -52,19 +52,17 @@ def _repeat(tx: Tx, arrival: Arrival) -> Accepted:
     return Accepted(verdict=Verdict.REPEAT, seq=seq, state=turn.state, is_answered=is_answered, outcome=turn.outcome)
 
 
-def _new(tx: Tx, arrival: Arrival, kind: TurnKind, session: int, wave_name: str | None = None) -> Accepted:
+def _new(tx: Tx, arrival: Arrival, kind: TurnKind, session: int, start: Start | None = None) -> Accepted:
     """A turn of a session, behind all others."""
     is_behind = tx.one("SELECT 1 FROM turn WHERE session = ? AND state <> 'ended' LIMIT 1", session) is not None
     state = State.HELD if is_behind else State.QUEUED
     seq = _insert(tx, arrival, kind, state, session)
-    return _begin(tx, arrival, seq, kind, state, wave_name=wave_name)
+    return _begin(tx, arrival, seq, kind, state, start=start)
 
 
-def _begin(
-    tx: Tx, arrival: Arrival, seq: int, kind: TurnKind, state: State, *, wave_name: str | None = None
-) -> Accepted:
+def _begin(tx: Tx, arrival: Arrival, seq: int, kind: TurnKind, state: State, *, start: Start | None = None) -> Accepted:
     """Let a new turn be claimed in its order, or end it at once when a cancel was here first."""
-    is_cancelled = kind is not TurnKind.CLOSE and cancels.take_early(tx, arrival.sender, arrival.id, wave_name)
+    is_cancelled = kind is not TurnKind.CLOSE and cancels.take_early(tx, arrival.sender, arrival.id, start)
     if is_cancelled:
         return _end_at_once(tx, seq, Verdict.NEW, Outcome.cancelled())
     if state is State.QUEUED:
@@ -82,7 +80,7 @@ def _start(tx: Tx, arrival: Arrival, request: Start) -> Accepted:
     known = sessions.row_of(tx, arrival.sender, request.wave_id, request.session_id)
     if known is None:
         session = sessions.insert(tx, arrival, request)
-        accepted = _new(tx, arrival, TurnKind.START, session, cancels.wave_name(request.wave_id, request.session_id))
+        accepted = _new(tx, arrival, TurnKind.START, session, request)
         tx.run("UPDATE session SET start_turn = ? WHERE seq = ?", accepted.seq, session)
         return accepted
     if known.digest != request.digest:
@@ -98,10 +96,23 @@ def _start(tx: Tx, arrival: Arrival, request: Start) -> Accepted:
     turn = turn_rows.get(tx, known.start_turn)
     assert turn is not None  # a start's turn is kept as long as its session
     _insert_envelope(tx, arrival, turn.seq, is_alias=True)
-    is_ended = turn.state is State.ENDED
-    if is_ended:
+    if turn.state is State.ENDED:
         endings.answer_again(tx, turn, arrival.sender, arrival.id)
-    return Accepted(verdict=Verdict.ALIAS, seq=turn.seq, state=turn.state, is_answered=is_ended, outcome=turn.outcome)
+        return Accepted(verdict=Verdict.ALIAS, seq=turn.seq, state=turn.state, is_answered=True, outcome=turn.outcome)
+    if not cancels.take_early(tx, arrival.sender, arrival.id):
+        return Accepted(verdict=Verdict.ALIAS, seq=turn.seq, state=turn.state)
+    # A cancel of this very alias was here first: it is one of the ids that stand for the turn.
+    late = cancels.cancel(tx, Cancel(requested_by=arrival.sender, sender=arrival.sender, task_id=arrival.id))
+    now = turn_rows.get(tx, turn.seq)
+    assert now is not None
+    return Accepted(
+        verdict=Verdict.ALIAS,
+        seq=turn.seq,
+        state=now.state,
+        is_answered=late.verdict is CancelVerdict.ENDED,
+        must_stop=late.verdict is CancelVerdict.STOP,
+        outcome=now.outcome,
+    )
 
 
 def _send(tx: Tx, arrival: Arrival, request: Send) -> Accepted:

@@ -11,7 +11,7 @@ import structlog
 from hub.mailbox import cancels, file_names, intake, opener, space, turns
 from hub.mailbox.answers import DEFAULT_MOST_BYTES, ResultWriter
 from hub.mailbox.clock import Clock, not_before, steady_clock
-from hub.mailbox.errors import MailboxDamaged, from_sqlite
+from hub.mailbox.errors import MailboxDamaged, MailboxUnavailable, from_sqlite
 from hub.mailbox.lock import IdentityLock
 from hub.mailbox.opener import Durability
 from hub.mailbox.outbox import Outbox
@@ -100,11 +100,13 @@ class Mailbox:
         """
         path = file_names.database_file(folder, identity)
         lock = IdentityLock(file_names.lock_file(folder, identity), identity)
-        await asyncio.to_thread(_make_folder_and_lock, folder, lock)
         try:
+            await asyncio.to_thread(_make_folder_and_lock, folder, lock)
             writing, reading, newest_ms = await asyncio.to_thread(_open_file, path, durability, fresh)
-        except BaseException:
+        except BaseException as error:
             lock.release()
+            if isinstance(error, OSError):
+                raise MailboxUnavailable(f"mailbox {path} cannot be opened now: {error}") from error
             raise
         results = ResultWriter(identity, most_result_bytes)
         events: dict[str, asyncio.Event] = {}

@@ -44,7 +44,9 @@ def prune_step(tx: Tx, max_age_secs: float) -> Pruned:
     pruned = Pruned(
         sessions=_prune_sessions(tx, cutoff),
         turns=_prune_turns(tx, cutoff),
-        early_cancels=_delete(tx, "early_cancel", "sender, name", "recorded_at <= ?", tx.now_ms - EARLY_KEPT_MS),
+        early_cancels=_delete(
+            tx, "early_cancel", "sender, task_id, wave_id", "recorded_at <= ?", tx.now_ms - EARLY_KEPT_MS
+        ),
         received=_delete(tx, "received", "seq", "received_at < ?", cutoff),
         tracked=_prune_tracked(tx, cutoff),
     )

@@ -8,6 +8,7 @@ import msgspec
 from hub.mailbox.states import IN_HAND, State
 from hub.protocol.envelope import Envelope
 from hub.protocol.payload import encode_payload
+from hub.protocol.results import Status
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +22,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         verify: `passed` or `failed` when a verification ran.
     """
 
-    status: str
+    status: Status
     result_json: bytes = b"null"
     error: str | None = None
     code: str | None = None
@@ -161,6 +162,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
         seq: the turn that it stands for.
         state: that turn's state after this.
         is_answered: a result for it was put into the outbox by this very call.
+        must_stop: the turn is in hand, and a cancel that had overtaken this alias now stands for it: stop it.
         outcome: the turn's, when it has ended.
     """
 
@@ -168,6 +170,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     state: State
     is_answered: bool = False
+    must_stop: bool = False
     outcome: Outcome | None = None
 
     @property

@@ -73,10 +73,11 @@ CREATE INDEX session_start ON session (start_turn);
 -- Cancels that came before their task.
 CREATE TABLE early_cancel (
     sender       TEXT    NOT NULL,                       -- the task's
-    name         TEXT    NOT NULL,                       -- 'id <envelope id>' or 'wave <wave> <task>'
+    task_id      TEXT    NOT NULL,                       -- an envelope's id, in a wave also its task's
+    wave_id      TEXT    NOT NULL,                       -- '' outside a wave
     requested_by TEXT    NOT NULL,
     recorded_at  INTEGER NOT NULL,
-    PRIMARY KEY (sender, name)
+    PRIMARY KEY (sender, task_id, wave_id)
 ) WITHOUT ROWID;
 CREATE INDEX early_cancel_age ON early_cancel (requested_by, recorded_at);
 

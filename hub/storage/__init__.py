@@ -8,6 +8,7 @@ from hub.storage.errors import (
     LeaseLost,
     Stale,
     StorageError,
+    StorageFailed,
     StorageMismatch,
     StorageUnavailable,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "Storage",
     "StorageError",
     "StorageUnavailable",
+    "StorageFailed",
     "StorageMismatch",
     "BadStorageUrl",
     "BadValue",

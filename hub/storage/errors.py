@@ -44,6 +44,18 @@ class StorageUnavailable(StorageError):
         super().__init__(f"storage does not answer: {detail}{tail}")
 
 
+class StorageFailed(StorageError):
+    """The database refused a statement: it is damaged, its tables were changed by others, or this is a bug of ours.
+
+    Attributes:
+        detail: what the driver said.
+    """
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(f"the database refused: {detail}")
+
+
 class StorageMismatch(StorageError):
     """The database is not one that this version can work with; a start with it must end (exit code 78).
 

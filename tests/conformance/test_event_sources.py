@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -9,7 +10,6 @@ import nats
 import pytest
 
 from hub.events import (
-    AgentEventRecord,
     EventRead,
     JetStreamEventSource,
     MemoryEventSource,
@@ -20,6 +20,7 @@ from hub.events.conformance import names, suite
 from hub.events.jetstream.fake import FakeStream, Faults
 from hub.events.jetstream.subjects import DEFAULT_PREFIX, Subjects
 from hub.events.memory import StoredRecord
+from hub.events.postgres.log import run_columns, run_name
 from hub.events.postgres.migrations import NEWEST
 from hub.events.records import run_key
 from tests.support.nats_server import NatsServer
@@ -109,26 +110,18 @@ async def test_postgres(name: str, postgres_database: str) -> None:
 
         async def poison(read: EventRead) -> None:
             run = run_key(read.ownership, read.session_id, read.run_id)
-            source = PostgresEventSource(pool, cursor_secret=b"x" * 32)
-            page = await source.page(read)
-            broken = AgentEventRecord(
-                id=f"broken-{len(page.events)}",
-                session_id=run.session_id,
-                run_id=run.run_id,
-                type="t",
-                timestamp="2026-01-01T00:00:00.000Z",
-                event={"type": "t", "sessionId": run.session_id, "runId": run.run_id},
-                redacted=True,
-                tenant_id=run.ownership.tenant_id,
-            )
-            stored = await source.append(broken)
-            await pool.execute(
-                "UPDATE prism_agent_events.records SET data = '{' WHERE id = $1 AND sequence = $2 AND run_key = "
-                "(SELECT run_key FROM prism_agent_events.runs WHERE tenant_id = $3)",
-                broken.id,
-                stored.sequence,
-                run.ownership.tenant_id,
-            )
+            log = PostgresEventSource(pool, cursor_secret=b"x" * 32)._pg_log
+            owner = run.ownership
+            async with pool.acquire() as connection, connection.transaction():
+                row = await connection.fetchrow(
+                    log._sql.make_run, *run_columns(run), owner.tenant_id, owner.account_id, owner.user_id
+                )
+                sequence = row["last_sequence"] + 1
+                moment = datetime(2026, 1, 1, tzinfo=UTC)
+                broken = (f"broken-{sequence}", moment, b"{", False)
+                await connection.execute(
+                    log._sql.insert, row["run_key"], sequence, *broken, log._channel, run_name(run)
+                )
 
         def make(**options: Any) -> PostgresEventSource:
             return PostgresEventSource(pool, listen=postgres_database, **options)

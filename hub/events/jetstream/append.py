@@ -79,13 +79,13 @@ class Appender:
         failed: list[Exception] = []
         try:
             async with asyncio.timeout(self._limits.append_timeout_secs) as patience, warm.lock:
-                if warm.stale and not warm.last_place:
-                    # Reading a long run for the first time is work, not waiting.
-                    patience.reschedule(None)
-                    await self._catch_up(draft.run, warm)
-                    patience.reschedule(asyncio.get_running_loop().time() + self._limits.append_timeout_secs)
                 known = len(warm.ids)
                 try:
+                    if warm.stale and not warm.last_place:
+                        # Reading a long run for the first time is work, not waiting.
+                        patience.reschedule(None)
+                        await self._catch_up(draft.run, warm)
+                        patience.reschedule(asyncio.get_running_loop().time() + self._limits.append_timeout_secs)
                     return await self._insist(draft, warm, failed)
                 finally:
                     self._warm_ids += len(warm.ids) - known

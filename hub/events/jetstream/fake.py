@@ -8,8 +8,10 @@ stream.faults.lose_acks = 1            # the next publish is stored, its ack is 
 import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from hub.events.errors import BackendUnavailableError
 from hub.events.jetstream.provisioning import covers
@@ -159,7 +161,9 @@ class FakeStream:
 
     def _from(self, subject: str, start: int) -> list[StoredMessage]:
         found = [m for m in self._messages[self._index(start) :] if covers(subject, m.subject)]
-        return [replace(message, pending=len(found) - number) for number, message in enumerate(found, 1)]
+        return [
+            msgspec.structs.replace(message, pending=len(found) - number) for number, message in enumerate(found, 1)
+        ]
 
     def _last(self, subject: str) -> StoredMessage | None:
         return next((m for m in reversed(self._messages) if m.subject == subject), None)

@@ -12,7 +12,13 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext
 
-from hub.events.errors import BackendUnavailableError, EventOverflowError, InvalidInputError, StreamMisconfiguredError
+from hub.events.errors import (
+    BackendUnavailableError,
+    EventOverflowError,
+    InvalidInputError,
+    SourceClosedError,
+    StreamMisconfiguredError,
+)
 from hub.events.jetstream.pull import PullFeed, create_consumer, delete_consumer, reader_state
 from hub.events.jetstream.requests import REQUEST_SECS, RefusedError, answer, backend, request
 from hub.events.jetstream.surface import (
@@ -245,6 +251,9 @@ class NatsStream:
         await delete_consumer(self._nc, self._prefix, self.stream, name)
 
     async def close(self) -> None:
+        for reading in self._readings.values():
+            if not reading.done.done():
+                reading.done.set_exception(SourceClosedError())
         replies, self._replies = self._replies, None
         if replies is not None and self._nc.is_connected:
             await replies.unsubscribe()

@@ -121,16 +121,18 @@ class PullFeed:
 
     def _on_stored(self, message: Msg) -> None:
         # $JS.ACK.[domain.account.]stream.consumer.deliveries.place.delivery.time.pending[.token]
-        tokens = message.reply.split(".")
-        tokens = tokens[2:] if len(tokens) == 9 else tokens[4:]
-        place, delivery, pending = int(tokens[3]), int(tokens[4]), int(tokens[6])
+        reply = message.reply
+        if reply.count(".") == 8:
+            _, place, delivery, _, pending = reply.rsplit(".", 4)
+        else:
+            place, delivery, _, pending = reply.split(".")[7:11]
         self._credit -= 1
-        if not self._keep and delivery != self._next_delivery:
+        if not self._keep and int(delivery) != self._next_delivery:
             self._lost = "a message was dropped on its way"
             return
-        self._next_delivery = delivery + 1
+        self._next_delivery += 1
         if not self._lost:
-            self._buffer.append(StoredMessage(place, message.subject, message.data, pending, message.reply))
+            self._buffer.append(StoredMessage(int(place), message.subject, message.data, int(pending), reply))
 
     def _on_status(self, headers: dict[str, str]) -> None:
         status = headers.get("Status", "")

@@ -17,7 +17,10 @@ def run_record(run: RunKey, message: StoredMessage) -> AgentEventRecord | None:
     record = decode(message.data)
     if record is None or record.run_id != run.run_id or record.session_id != run.session_id:
         return None
-    return record if record.ownership == run.ownership else None
+    owner = run.ownership  # compared member by member: building an Ownership for each event of a replay would show
+    if record.tenant_id != owner.tenant_id or record.account_id != owner.account_id or record.user_id != owner.user_id:
+        return None
+    return record
 
 
 async def scan(surface: StreamSurface, subject: str, start: int = 1) -> AsyncIterator[StoredMessage]:
@@ -65,13 +68,19 @@ class RunReader:
 
     async def _behind(self, run: RunKey, subject: str, position: Position, limit: int) -> Slice:
         found = await self._collect(run, subject, position, limit, max(1, position.place))
-        follows = found.items and found.items[0].sequence == position.sequence + 1
-        if position.sequence and position.place > 1 and found.anchor is None and not follows:
-            # Either events are gone, or the place in the cursor is another stream's (one that was restored or copied).
+        follows = bool(found.items) and found.items[0].sequence == position.sequence + 1
+        if position.sequence == 0 or found.anchor is not None or follows:
+            return found
+        # Nothing proves that the reader stands here: events are gone, or the place in the cursor is another stream's
+        # (one that was restored or copied), or a replica answered that is behind its leader.
+        tail = await self.tail(run)
+        if position.place > 1 and (tail is None or found.items or tail.sequence != position.sequence):
             found = await self._collect(run, subject, position, limit, 1)
-        if not found.items and not found.more and found.tail is None:
-            return Slice(items=[], more=False, skipped=found.skipped, end=found.end, tail=await self.tail(run))
-        return found
+        if found.items or found.more:
+            return found
+        if tail is not None and tail.sequence > position.sequence:
+            return Slice(items=[], more=True, skipped=found.skipped, end=position)  # the replica will come to it
+        return Slice(items=[], more=False, skipped=found.skipped, end=found.end, tail=tail)
 
     async def _collect(self, run: RunKey, subject: str, position: Position, limit: int, start: int) -> Slice:
         items: list[Item] = []

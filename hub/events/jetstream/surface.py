@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+
+class StoredMessage(msgspec.Struct, frozen=True):
     """A message of the stream.
 
     Attributes:

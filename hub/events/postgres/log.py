@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 import asyncpg
-from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import AsyncRetrying, retry_if_exception, stop_never
 
 from hub.events.appending import judge_append, known_record
 from hub.events.base import CleanupReport
 from hub.events.cursor import Position, event_digest
 from hub.events.errors import BackendUnavailableError, StreamMisconfiguredError
-from hub.events.limits import Limits
+from hub.events.limits import Limits, reconnect_wait
 from hub.events.log import Feed, Item, PollFeed, Slice, Tail, Wakes
 from hub.events.postgres.errors import backend
 from hub.events.postgres.listener import Listener, Open, Release
@@ -94,27 +94,32 @@ class PostgresLog:
         return found
 
     async def append(self, draft: Draft) -> AgentEventRecord:
-        pause = wait_random_exponential(multiplier=self._limits.reconnect_min_secs, max=self._limits.reconnect_max_secs)
+        failed: list[BackendUnavailableError] = []
+
+        async def attempt() -> AgentEventRecord:
+            try:
+                return await self._append(draft)
+            except BackendUnavailableError as error:
+                failed.append(error)
+                raise
+
         retrying = AsyncRetrying(
             retry=retry_if_exception(lambda e: isinstance(e, BackendUnavailableError) and e.retriable),
-            stop=stop_after_delay(self._limits.append_timeout_secs),
-            wait=pause,
+            stop=stop_never,  # the timeout around it is what stops it
+            wait=reconnect_wait(self._limits),
             reraise=True,
         )
         try:
-            return await self._append(draft)
-        except BackendUnavailableError as error:
-            if not error.retriable:
-                raise
-        return await retrying(self._append, draft)
+            async with asyncio.timeout(self._limits.append_timeout_secs):
+                return await retrying(attempt)
+        except TimeoutError as error:
+            if failed:
+                raise failed[-1] from error
+            raise BackendUnavailableError("appending: no answer in time; append it again") from error
 
     async def _append(self, draft: Draft) -> AgentEventRecord:
         with backend(self.stream, "appending"):
-            async with (
-                asyncio.timeout(self._limits.append_timeout_secs),
-                self._pool.acquire() as connection,
-                connection.transaction(),
-            ):
+            async with asyncio.timeout(ANSWER_SECS), self._pool.acquire() as connection, connection.transaction():
                 return await self._store(connection, draft)
 
     async def _store(self, connection: Any, draft: Draft) -> AgentEventRecord:

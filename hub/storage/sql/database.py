@@ -15,7 +15,7 @@ from sqlalchemy import exc, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from tenacity import AsyncRetrying, RetryCallState, stop_after_delay, wait_random_exponential
 
-from hub.storage.errors import BadValue, StorageError, StorageUnavailable
+from hub.storage.errors import BadValue, StorageError, StorageFailed, StorageUnavailable
 
 T = TypeVar("T")
 Work = Callable[[AsyncConnection], Awaitable[T]]
@@ -25,6 +25,8 @@ RECONNECTS: Final = 3  # the first finds the pool's connections dead, the second
 CLOSE_SECS: Final = 10.0
 
 ROW_STATES: Final = ("22", "23", "54")  # SQLSTATE classes: bad data, a constraint, a program limit: the row's fault
+LOST_STATES: Final = ("08", "57P", "53")  # connection, shutdown or start, out of resources
+DOWN_STATES: Final = ("57014", "3D", "28")  # a statement's deadline; no such database; not let in
 AGAIN_STATES: Final = ("40001", "40P01", "55P03")  # serialization, deadlock, lock not available: surely rolled back
 
 
@@ -117,7 +119,7 @@ class Database(ABC):
             try:
                 return await work()
             except (exc.SQLAlchemyError, OSError) as error:
-                raise translated(error, committing=False) or error from None
+                raise translated(error, committing=False) from error
 
         return await self._shielded(run())
 
@@ -129,7 +131,7 @@ class Database(ABC):
                     await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
                 return await work(connection)
         except (exc.SQLAlchemyError, OSError) as error:
-            raise translated(error, committing=False) or error from None
+            raise translated(error, committing=False) from error
 
     async def _write_once(self, work: Work[T]) -> T:
         committing = False
@@ -142,7 +144,7 @@ class Database(ABC):
                 await self.after_write(connection)
                 return result
         except (exc.SQLAlchemyError, OSError) as error:
-            raise translated(error, committing=committing) or error from None
+            raise translated(error, committing=committing) from error
 
     async def _retrying(self, attempt: Callable[[Work[T]], Awaitable[T]], work: Work[T]) -> T:
         retrying = AsyncRetrying(
@@ -200,26 +202,26 @@ def is_row_error(error: BaseException) -> bool:
     return isinstance(error, exc.StatementError) and isinstance(error.orig, OverflowError | UnicodeError)
 
 
-def translated(error: Exception, *, committing: bool) -> StorageError | None:
-    """What a driver's error means to callers of storage; None for what is the row's or the program's fault."""
+def translated(error: Exception, *, committing: bool) -> StorageError:
+    """What a driver's error means to callers of storage."""
     detail = _first_line(error)
-    if isinstance(error, OSError | exc.TimeoutError):
-        return _Disconnected(detail) if not committing else StorageUnavailable(detail, outcome_unknown=True)
-    if not isinstance(error, exc.DBAPIError) or is_row_error(error):
-        return None
     state = sqlstate(error)
     if state in AGAIN_STATES or "database is locked" in detail or "database table is locked" in detail:
         return _Again(detail)
-    is_lost = (
-        error.connection_invalidated
-        or state.startswith(("08", "57P", "53"))
-        or (isinstance(error, exc.InterfaceError) and "closed" in detail)
-    )
-    if is_lost:
+    if isinstance(error, OSError | exc.TimeoutError) or _is_lost(error, detail):
         return StorageUnavailable(detail, outcome_unknown=True) if committing else _Disconnected(detail)
-    if state == "57014" or (isinstance(error, exc.OperationalError) and not state):  # a deadline; a full disk
+    # a deadline, no access (any more, or not yet), a full disk
+    if state.startswith(DOWN_STATES) or (isinstance(error, exc.OperationalError) and not state):
         return StorageUnavailable(detail)
-    return None
+    return StorageFailed(detail)
+
+
+def _is_lost(error: Exception, detail: str) -> bool:
+    """Is the connection gone?"""
+    if not isinstance(error, exc.DBAPIError):
+        return False
+    is_closed = isinstance(error, exc.InterfaceError) and "closed" in detail
+    return error.connection_invalidated or is_closed or sqlstate(error).startswith(LOST_STATES)
 
 
 def _first_line(error: Exception) -> str:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Row, Table, asc, desc, func, select, tuple_, union
+from sqlalchemy import BigInteger, ColumnElement, Row, Table, asc, desc, func, literal, select, tuple_, union
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hub.storage.errors import BadValue
@@ -83,11 +83,12 @@ class Pager(Generic[T]):
             func.row_number().over(order_by=in_order).label("place"),
             func.count().over().label("found"),
         ).subquery()
+        fits = weighed.c.weight <= literal(max_bytes, BigInteger)
         # The records themselves are read at the end, and only those that the page has room for.
         statement = (
             select(table, weighed.c.found)
             .join(weighed, table.c.seq == weighed.c.seq)
-            .where(weighed.c.place <= limit, (weighed.c.weight <= max_bytes) | (weighed.c.place == 1))
+            .where(weighed.c.place <= limit, fits | (weighed.c.place == 1))
             .order_by(self._turn(table.c[order]), self._turn(table.c.seq))
         )
 

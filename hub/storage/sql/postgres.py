@@ -95,7 +95,7 @@ def _address(url: str) -> tuple[URL, str | None]:
     """The address for the driver, and the TLS mode (libpq's word `sslmode`)."""
     try:
         address = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise BadStorageUrl(url.partition("@")[2] or url, "it cannot be parsed") from None
     shown = address.render_as_string(hide_password=True)
     if not address.database:

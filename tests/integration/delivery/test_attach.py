@@ -66,11 +66,15 @@ async def test_an_attached_client_reads_what_came_while_it_was_away(
 ) -> None:
     await deliver(hub, b"1", b"2")
     result = await request_attach(bob, "bob")
-    assert result == Attached(AttachData("HUB_INBOX", "inbox-bob", "HUB_TASKS", "$JS.API", 604_800, 1))
+    assert isinstance(result, Attached)
+    made = result.data.stream_created
+    assert result.data == AttachData(
+        "HUB_INBOX", "inbox-bob", "HUB_TASKS", "$JS.API", 604_800, 1, ack_wait_secs=30, stream_created=made
+    )
     assert await pull(bob, 2) == [b"1", b"2"]
 
 
-async def test_the_answer_is_the_contracts_json(responder: AttachResponder, bob: Connection) -> None:
+async def test_the_answer_is_the_contracts_json(responder: AttachResponder, js: JetStreamApi, bob: Connection) -> None:
     assert await ask(bob, b"{}") == {
         "ok": True,
         "data": {
@@ -81,6 +85,7 @@ async def test_the_answer_is_the_contracts_json(responder: AttachResponder, bob:
             "max_age_secs": 604_800,
             "first_seq": 0,
             "ack_wait_secs": 30,
+            "stream_created": (await js.stream_info("HUB_INBOX"))["created"],
         },
     }
 
@@ -113,6 +118,18 @@ async def test_a_floor_that_cannot_be_of_this_stream_means_from_the_start(
     await deliver(hub, b"1", b"2", b"3")
     await request_attach(bob, "bob", after_seq=after_seq)
     assert await pull(bob, 3) == [b"1", b"2", b"3"]
+
+
+async def test_a_floor_of_a_stream_that_was_made_again_means_from_the_start(
+    responder: AttachResponder, hub: Connection, js: JetStreamApi, bob: Connection
+) -> None:
+    made = (await js.stream_info("HUB_INBOX"))["created"]
+    await deliver(hub, b"1", b"2", b"3")
+    await request_attach(bob, "bob", after_seq=2, stream_created="2020-01-01T00:00:00Z")
+    assert await pull(bob, 3) == [b"1", b"2", b"3"]
+    await hub.jetstream().delete_consumer("HUB_INBOX", "inbox-bob")
+    await request_attach(bob, "bob", after_seq=2, stream_created=made)
+    assert await pull(bob, 1) == [b"3"]
 
 
 async def test_a_consumer_with_another_config_is_updated_and_keeps_its_position(

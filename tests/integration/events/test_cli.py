@@ -2,14 +2,16 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from typer.testing import CliRunner, Result
 
 from hub.cli.events import app
@@ -21,6 +23,15 @@ from tests.support.postgres import Postgres
 
 OWNER = ["--tenant", "t", "--account", "a"]
 Hub = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def no_log_lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Commands run in this process here; loggers that they bind to the runner's stderr would outlive it."""
+    monkeypatch.setattr("hub.cli.running.logs.configure", lambda **_: None)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(params=["jetstream", "postgres"])

@@ -50,8 +50,8 @@ async def test_json_output_and_json_payload(run: Run, hub: HubProcess, hub_mode:
     assert (told["stream"] == "HUB_INGRESS") is (hub_mode != "core")
 
 
-async def test_without_a_hub_it_says_not_sent(run: Run, server: NatsServer) -> None:
-    sent = await run("publish", "--from", "alice", "--to", "bob", "hi")
+async def test_without_a_hub_it_says_not_sent(run: Run, nats_server: NatsServer) -> None:
+    sent = await run("publish", "--from", "alice", "--to", "bob", "hi", url=nats_server.url)
     assert (sent.code, sent.out, sent.err) == (1, "", "hub-publish: no hub; not sent\n")
 
 

@@ -24,6 +24,8 @@ def state(**changes: Any) -> ConsumerState:
         "floor_seq": 0,
         "delivered_seq": 0,
         "idle_secs": 0.0,
+        "quiet_secs": changes.get("idle_secs", 0.0),
+        "redelivered": 0,
     }
     return ConsumerState(**(quiet | changes))
 
@@ -39,7 +41,7 @@ def test_a_consumers_state_is_read_from_its_info_by_the_servers_clock() -> None:
             "name": "inbox-bob",
             "created": "2026-03-01T11:00:00.000000000Z",
             "config": {"max_ack_pending": 3},
-            "delivered": {"stream_seq": 9},
+            "delivered": {"stream_seq": 9, "last_active": "2026-03-01T11:59:20Z"},
             "ack_floor": {"stream_seq": 6, "last_active": "2026-03-01T11:59:30.123456789Z"},
             "num_pending": 4,
             "num_ack_pending": 3,
@@ -50,6 +52,7 @@ def test_a_consumers_state_is_read_from_its_info_by_the_servers_clock() -> None:
     assert (read.waiting, read.unacked, read.most_unacked, read.pulls) == (4, 3, 3, 2)
     assert (read.floor_seq, read.delivered_seq) == (6, 9)
     assert read.idle_secs == pytest.approx(29.877, abs=0.01)
+    assert read.quiet_secs == 40
     assert read.is_stalled
 
 
@@ -64,21 +67,21 @@ def test_jetstreams_zero_time_is_no_time(text: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unacked", "most", "idle_secs", "is_stalled"),
+    ("changes", "is_stalled"),
     [
-        (256, 256, 10.0, True),
-        (300, 256, 10.0, True),  # the limit was lowered meanwhile
-        (256, 256, 0.5, False),  # at its limit under load, and acks come
-        (255, 256, 60.0, False),
-        (256, 0, 60.0, False),  # no limit
-        (256, -1, 60.0, False),
-        (0, 256, 60.0, False),
+        ({"unacked": 256, "idle_secs": 10.0}, True),
+        ({"unacked": 300, "idle_secs": 10.0}, True),  # the limit was lowered meanwhile
+        ({"unacked": 256, "idle_secs": 0.5}, False),  # at its limit under load, and acks come
+        ({"unacked": 256, "idle_secs": 3600.0, "quiet_secs": 0.5}, False),  # has just taken its first window
+        ({"unacked": 256, "idle_secs": 10.0, "quiet_secs": 0.5, "redelivered": 256}, True),  # hangs, and gets it again
+        ({"unacked": 255, "idle_secs": 60.0}, False),
+        ({"unacked": 256, "most_unacked": 0, "idle_secs": 60.0}, False),  # no limit
+        ({"unacked": 256, "most_unacked": -1, "idle_secs": 60.0}, False),
+        ({"unacked": 0, "idle_secs": 60.0}, False),
     ],
 )
-def test_stalled_is_who_is_at_the_limit_and_gets_no_ack(
-    unacked: int, most: int, idle_secs: float, is_stalled: bool
-) -> None:
-    assert state(unacked=unacked, most_unacked=most, idle_secs=idle_secs).is_stalled is is_stalled
+def test_stalled_is_who_is_at_the_limit_and_gets_no_ack(changes: dict[str, Any], is_stalled: bool) -> None:
+    assert state(**changes).is_stalled is is_stalled
 
 
 def test_a_stalled_inbox_says_how_many_and_how_old() -> None:

@@ -1,6 +1,7 @@
 """The JetStream adapter over the fake: lost acks, races, short reads, lost feeds, replicas that are behind."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hub.events import AppendConflictError, InvalidInputError, JetStreamEventSou
 from hub.events.conformance.world import World, refused
 from hub.events.jetstream.fake import FakeStream
 from hub.events.jetstream.surface import StaleExpectationError
+from hub.events.producing import RunProducer
 
 
 @pytest.fixture
@@ -178,3 +180,46 @@ async def test_records_that_somebody_else_published_are_not_ours(world: World, s
     assert (await run.append("e3")).sequence == 3
     assert [record.sequence for record in await run.records()] == [1, 2, 3]
     assert [envelope.record.sequence for envelope in await run.take(3)] == [1, 2, 3]
+
+
+async def test_a_replica_that_is_behind_is_not_taken_for_a_lost_log(
+    world: World, stream: FakeStream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batched reads may be answered by a replica; what the leader acknowledged may not be there yet."""
+    run = world.run()
+    await run.fill(4)
+    await run.append("end", "agent_finished")
+    cursors = [envelope.cursor for envelope in (await run.page()).events]
+    original = FakeStream._from
+    monkeypatch.setattr(FakeStream, "_from", lambda *arguments: [m for m in original(*arguments) if m.place <= 2])
+    page = await run.page(cursors[3])
+    assert (page.events, page.terminal) == ((), False)
+    assert page.next_cursor is not None, "there is more, by the leader's word"
+    at_the_end = await run.page(cursors[4])
+    assert at_the_end.terminal
+    reader = asyncio.create_task(run.follow(cursors[2]))
+    await asyncio.sleep(0.2)
+    assert not reader.done()
+    monkeypatch.undo()
+    assert await reader == ["e4", "end"]
+
+
+async def test_a_producer_redacts_and_names_what_it_appends(world: World) -> None:
+    run = world.run()
+    moment = datetime(2026, 1, 2, 3, 4, 5, 6000, UTC)
+    producer = RunProducer(
+        run.source,
+        ownership=run.ownership,
+        session_id=run.session_id,
+        run_id=run.run_id,
+        redact=lambda members: {name: "***" if name == "password" else value for name, value in members.items()},
+        clock=lambda: moment,
+    )
+    record = producer.record("tool_called", event_id="call-1", tool="shell", password="x", type="ignored")
+    stored = await run.source.append(record)
+    assert await run.source.append(record) == stored
+    assert stored.event == {
+        "tool": "shell", "password": "***", "type": "tool_called", "sessionId": "session", "runId": "run",
+    }  # fmt: skip
+    assert (stored.id, stored.timestamp, stored.sequence) == ("call-1", "2026-01-02T03:04:05.006Z", 1)
+    assert (await producer.append("agent_finished")).sequence == 2

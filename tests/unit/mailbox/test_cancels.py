@@ -146,3 +146,19 @@ async def test_cancels_repeated_converge_on_one_result(mailboxes: Mailboxes) -> 
     await mailbox.accept(dm(id="t1"), Task())
     await mailbox.cancel(cancel())
     assert await answers(mailbox) == [("ann", "t1", "cancelled")]
+
+
+@pytest.mark.parametrize("is_in_hand", [False, True])
+async def test_a_cancel_that_overtakes_an_alias_stops_the_turn_that_it_stands_for(
+    mailboxes: Mailboxes, is_in_hand: bool
+) -> None:
+    mailbox = await mailboxes.open()
+    await mailbox.accept(dm(HUB, id="d1"), start_of("t1", wave_id="w1"))
+    turns = await mailbox.turns.claim() if is_in_hand else []
+    assert (await mailbox.cancel(cancel("d2", sender=HUB))).verdict is CancelVerdict.EARLY
+    alias = await mailbox.accept(dm(HUB, id="d2"), start_of("t1", wave_id="w1"))
+    assert alias.must_stop == is_in_hand
+    assert alias.is_answered != is_in_hand
+    for turn in turns:
+        assert (await mailbox.turns.settle(turn, Outcome.done())).status == "cancelled"
+    assert await answers(mailbox) == [(HUB, "d1", "cancelled"), (HUB, "d2", "cancelled")]

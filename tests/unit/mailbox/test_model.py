@@ -175,8 +175,15 @@ class MailboxMachine(RuleBasedStateMachine):
             assert (accepted.verdict, accepted.seq) == ("alias", known.start)
             self.model.by_envelope[envelope] = known.start
             self.model.turn(known.start).envelopes.append(envelope)
-            if self.model.turn(known.start).state == "ended":
+            turn = self.model.turn(known.start)
+            if turn.state == "ended":
                 self.model.answer(known.start, envelope)
+            elif self.now - self.model.early.pop(envelope, -(10**18)) < 10 * MINUTE_MS:
+                assert accepted.must_stop == (turn.state not in WAITING)
+                if turn.state in WAITING:
+                    self.model.end(known.start, "cancelled")
+                else:
+                    turn.is_cancelled = True
 
     @rule(sender=SENDERS, envelope_id=IDS, session=SESSIONS)
     def send(self, sender: str, envelope_id: str, session: str) -> None:

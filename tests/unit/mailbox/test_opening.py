@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from hub.mailbox import (
     ForeignFile,
     IdentityInUse,
+    MailboxBusy,
     MailboxDamaged,
     MailboxTooNew,
     MailboxUnavailable,
     Task,
     Verdict,
+    opener,
     schema,
 )
 from hub.mailbox.file_names import database_file, file_stem
@@ -183,13 +185,27 @@ async def test_damage_that_is_met_at_work_ends_the_mailbox_and_is_set_aside_at_t
         await mailboxes.open()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-async def test_a_folder_that_cannot_be_written_is_reported_as_unavailable(mailboxes: Mailboxes) -> None:
+async def test_a_place_where_no_folder_can_be_is_reported_as_unavailable(mailboxes: Mailboxes) -> None:
+    mailboxes.folder.write_text("a file")
+    with pytest.raises(MailboxUnavailable, match="cannot be opened now"):
+        await mailboxes.open()
+    mailboxes.folder.unlink()
+    await mailboxes.open()
+
+
+async def test_a_file_that_is_locked_at_the_opening_is_reported_and_opens_later(
+    mailboxes: Mailboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opener, "BUSY_TIMEOUT_MS", 50)
     mailbox = await mailboxes.open()
     await mailbox.close()
-    mailboxes.folder.chmod(0o500)
-    with pytest.raises(MailboxUnavailable):
+    shell = sqlite3.connect(mailbox.path, isolation_level=None)
+    shell.execute("PRAGMA locking_mode = EXCLUSIVE")
+    shell.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(MailboxBusy):
         await mailboxes.open()
+    shell.close()
+    await mailboxes.open()
 
 
 def test_each_migration_is_applied_with_its_number_or_not_at_all() -> None:

@@ -1,0 +1,3 @@
+"""Databases for the tests of storage."""
+
+pytest_plugins = ["tests.support.storages"]

@@ -1,0 +1,84 @@
+"""Several real processes on one SQLite file."""
+
+import asyncio
+import json
+import random
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from hub.storage import open_storage
+from hub.storage.records import EnvelopeFilter
+from hub.storage.sql.sqlite import WAL_BYTES
+
+PROCESSES = 8
+WORKER = "tests.support.storage_process"
+
+
+async def _spawn(url: str, name: str, secs: float) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", WORKER, url, name, str(secs), stdout=asyncio.subprocess.PIPE
+    )
+
+
+async def _share(path: Path, processes: int, secs: float) -> None:
+    """All work on a file that none of them finds there; nobody fails, nothing is lost, the log stays bounded."""
+    url = f"sqlite:///{path}"
+    wal = Path(f"{path}-wal")
+    largest = 0
+    running = [await _spawn(url, f"p{index}", secs) for index in range(processes)]
+    outputs = asyncio.gather(*(process.communicate() for process in running))
+    while not outputs.done():
+        await asyncio.wait([outputs], timeout=0.2)
+        largest = max(largest, wal.stat().st_size if wal.exists() else 0)
+    outcomes = [[json.loads(line) for line in output[0].splitlines()] for output in await outputs]
+    assert [outcome[-1]["errors"] for outcome in outcomes] == [[]] * processes
+    assert len({outcome[0]["ready"] for outcome in outcomes}) == 1
+    assert all(outcome[-1]["done"] > 0 and outcome[-1]["reads"] > 0 for outcome in outcomes)
+    assert largest <= WAL_BYTES + 32 * 1024 * 1024  # what eight writers add between two looks
+    storage = open_storage(url)
+    assert storage is not None
+    async with storage:
+        for index, outcome in enumerate(outcomes):
+            position = await storage.envelopes.mirror_position(f"STREAM-p{index}")
+            assert position is not None
+            assert position.sequence == outcome[-1]["done"]
+            newest = await storage.envelopes.query(EnvelopeFilter(sender=f"p{index}"), limit=1)
+            assert newest.items[0].id == f"p{index}-{position.sequence - 1}"
+
+
+async def test_eight_processes_share_one_file_and_none_finds_it_locked(tmp_path: Path) -> None:
+    await _share(tmp_path / "hub.db", PROCESSES, 4.0)
+
+
+@pytest.mark.soak
+async def test_eight_processes_share_one_file_for_a_minute(tmp_path: Path) -> None:
+    await _share(tmp_path / "hub.db", PROCESSES, 60.0)
+
+
+async def test_a_writer_that_is_killed_again_and_again_leaves_whole_batches_and_its_position(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/hub.db"
+    chance = random.Random(3)
+    for turn in range(4):
+        process = await _spawn(url, f"k{turn}", 60.0)
+        assert process.stdout is not None
+        acknowledged = 0
+        async with asyncio.timeout(30):
+            for _ in range(chance.randrange(3, 12)):
+                line = json.loads(await process.stdout.readline())
+                acknowledged = line.get("stored", acknowledged)
+        process.send_signal(signal.SIGKILL)
+        rest, _ = await process.communicate()
+        acknowledged = max([acknowledged, *(json.loads(line).get("stored", 0) for line in rest.splitlines()[:-1])])
+        storage = open_storage(url)
+        assert storage is not None
+        async with storage:
+            position = await storage.envelopes.mirror_position(f"STREAM-k{turn}")
+            assert position is not None
+            assert position.sequence >= acknowledged > 0
+            found = await storage.envelopes.query(EnvelopeFilter(sender=f"k{turn}"), limit=1000)
+            numbers = sorted(int(item.id.partition("-")[2]) for item in found.items)
+            assert numbers == list(range(position.sequence))[-len(numbers) :]
+            assert len(numbers) == min(1000, position.sequence)
