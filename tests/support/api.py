@@ -72,29 +72,29 @@ class ApiWorld:
             self._connections[identity] = await connect(self.url, identity)
         return self._connections[identity]
 
-    async def raw(self, identity: str, op: str, body: bytes) -> dict[str, Any]:
+    async def raw(self, caller: str, op: str, body: bytes) -> dict[str, Any]:
         """Ask with any bytes; the reply as Python values."""
-        connection = await self.connection(identity)
-        reply = await connection.request(subjects.api(identity, op), body, timeout_secs=20)
+        connection = await self.connection(caller)
+        reply = await connection.request(subjects.api(caller, op), body, timeout_secs=20)
         assert reply.data
         decoded: dict[str, Any] = json.loads(reply.data)
         return decoded
 
-    async def ask(self, identity: str, op: str, **params: Any) -> dict[str, Any]:
+    async def ask(self, caller: str, op: str, **params: Any) -> dict[str, Any]:
         """Ask; `from_` stands for `from`. The reply, whatever it is."""
         given = {name.rstrip("_"): value for name, value in params.items()}
-        return await self.raw(identity, op, json.dumps({"params": given}).encode())
+        return await self.raw(caller, op, json.dumps({"params": given}).encode())
 
-    async def data(self, identity: str, op: str, **params: Any) -> dict[str, Any]:
+    async def data(self, caller: str, op: str, **params: Any) -> dict[str, Any]:
         """Ask; the data of a reply that must be good."""
-        reply = await self.ask(identity, op, **params)
+        reply = await self.ask(caller, op, **params)
         assert reply["ok"], reply
         data: dict[str, Any] = reply["data"]
         return data
 
-    async def code(self, identity: str, op: str, **params: Any) -> str:
+    async def code(self, caller: str, op: str, **params: Any) -> str:
         """Ask; `ok`, or the code of the refusal."""
-        reply = await self.ask(identity, op, **params)
+        reply = await self.ask(caller, op, **params)
         return "ok" if reply["ok"] else reply["code"]
 
     async def store(self, *rows: NewEnvelope) -> None:
