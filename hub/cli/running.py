@@ -12,7 +12,7 @@ import typer
 import uvloop
 
 from hub.cli.output import Output, say
-from hub.client import ClientError, SendUnconfirmed, TaskTimedOut
+from hub.client import ClientError, QueryRefused, SendUnconfirmed, TaskTimedOut
 from hub.delivery.connection import Connection
 from hub.delivery.errors import CannotConnect, DeliveryError, RequestTimedOut
 from hub.protocol import ProtocolError, TooLarge
@@ -44,7 +44,7 @@ def exit_of(error: Exception) -> Exit:
         return Exit.TIMED_OUT
     if isinstance(error, TooLarge | CannotConnect):
         return Exit.ERROR
-    if isinstance(error, DeliveryError | ProtocolError) and error.code in _USAGE_CODES:
+    if isinstance(error, DeliveryError | ProtocolError | QueryRefused) and error.code in _USAGE_CODES:
         return Exit.USAGE
     return Exit.ERROR
 
