@@ -12,7 +12,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hub.storage import Storage, StorageMismatch, StorageUnavailable, open_storage
+from hub.storage import Storage, StorageFailed, StorageMismatch, StorageUnavailable, open_storage
 from hub.storage.records import Sighting
 from hub.storage.sql import migrate
 from hub.storage.sql.schema import HEAD, metadata
@@ -143,3 +143,12 @@ async def test_a_query_without_an_end_is_ended(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(StorageUnavailable, match="took more than"):
             await storage._database.read(lambda connection: connection.execute(forever))
         assert (await storage.envelopes.query()).items == []
+
+
+async def test_a_database_whose_tables_somebody_took_away_says_that_it_failed(tmp_path: Path) -> None:
+    path = tmp_path / "hub.db"
+    async with opened(f"sqlite:///{path}") as storage:
+        made_by(path, "DROP TABLE envelopes")
+        with pytest.raises(StorageFailed, match="the database refused: no such table: envelopes"):
+            await storage.envelopes.query()
+        assert (await storage.agents.find()).items == []
