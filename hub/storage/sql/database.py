@@ -68,11 +68,7 @@ class Database(ABC):
 
     @abstractmethod
     async def prepare(self) -> None:
-        """What must be done once before the first transaction, under the lock."""
-
-    @abstractmethod
-    async def holds_foreign_tables(self, connection: AsyncConnection) -> bool:
-        """Without a schema version: is this somebody else's database?"""
+        """What must be done before the first transaction, under the lock; `StorageMismatch` when it is another's."""
 
     @asynccontextmanager
     async def bounded_read(self, connection: AsyncConnection) -> AsyncIterator[None]:
