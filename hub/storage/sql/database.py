@@ -5,6 +5,7 @@ a task of its own, so that a caller that is cancelled cannot leave a transaction
 """
 
 import asyncio
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -27,6 +28,7 @@ CLOSE_SECS: Final = 10.0
 ROW_STATES: Final = ("22", "23", "54")  # SQLSTATE classes: bad data, a constraint, a program limit: the row's fault
 LOST_STATES: Final = ("08", "57P", "53")  # connection, shutdown or start, out of resources
 DOWN_STATES: Final = ("57014", "3D", "28")  # a statement's deadline; no such database; not let in
+SQLITE_AGAIN: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 AGAIN_STATES: Final = ("40001", "40P01", "55P03")  # serialization, deadlock, lock not available: surely rolled back
 
 
@@ -66,11 +68,7 @@ class Database(ABC):
 
     @abstractmethod
     async def prepare(self) -> None:
-        """What must be done once before the first transaction, under the lock."""
-
-    @abstractmethod
-    async def holds_foreign_tables(self, connection: AsyncConnection) -> bool:
-        """Without a schema version: is this somebody else's database?"""
+        """What must be done before the first transaction, under the lock; `StorageMismatch` when it is another's."""
 
     @asynccontextmanager
     async def bounded_read(self, connection: AsyncConnection) -> AsyncIterator[None]:
@@ -204,6 +202,12 @@ def sqlstate(error: BaseException) -> str:
     return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
 
 
+def _sqlite_code(error: BaseException) -> int | None:
+    """The primary result code of an SQLite error (the lowest byte; what is above says more of the same)."""
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(code, int) else None
+
+
 def is_row_error(error: BaseException) -> bool:
     """Is it the row's fault, so that the same row will fail again and others need not?"""
     if isinstance(error, exc.DataError | exc.IntegrityError | OverflowError | UnicodeError):
@@ -219,12 +223,14 @@ def translated(error: Exception, *, committing: bool) -> StorageError:
     """What a driver's error means to callers of storage."""
     detail = _first_line(error)
     state = sqlstate(error)
-    if state in AGAIN_STATES or "database is locked" in detail or "database table is locked" in detail:
+    sqlite_code = _sqlite_code(error)
+    if state in AGAIN_STATES or sqlite_code in SQLITE_AGAIN:
         return _Again(detail)
     if isinstance(error, OSError | exc.TimeoutError) or _is_lost(error, detail):
         return StorageUnavailable(detail, outcome_unknown=True) if committing else _Disconnected(detail)
-    # a deadline, no access (any more, or not yet), a full disk
-    if state.startswith(DOWN_STATES) or (isinstance(error, exc.OperationalError) and not state):
+    if state.startswith(DOWN_STATES) or (
+        isinstance(error, exc.OperationalError) and sqlite_code != sqlite3.SQLITE_ERROR
+    ):
         return StorageUnavailable(detail)
     return StorageFailed(detail)
 

@@ -15,13 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, event, exc, text
+from sqlalchemy import URL, event, exc
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
 
 from hub.storage.errors import StorageMismatch, StorageUnavailable
 from hub.storage.sql import sqlite_copies
 from hub.storage.sql.database import Database
+from hub.storage.sql.schema import VERSION_TABLE
 
 BUSY_SECS: Final = 10.0  # how long one statement waits for the file's lock; `Database` tries again after that
 READERS: Final = 4  # threads; more than the cores that a shared machine gives us brings nothing
@@ -75,8 +76,13 @@ class SqliteDatabase(Database):
         """Make the folder and the files when they are not there; the lock file, opened."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # History holds private messages: the log files take the rights of the database file.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            try:
+                # History holds private messages: the log files take the rights of the database file. Only a new file
+                # is opened here: closing a descriptor of one in use drops all locks that SQLite has on it.
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            except FileExistsError:
+                if not self.path.is_file() or not os.access(self.path, os.R_OK | os.W_OK):
+                    raise StorageMismatch(f"{self.path} is not a file that can be written") from None
             return os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StorageMismatch(f"{self.path} cannot be opened for writing: {error.strerror}") from None
@@ -85,6 +91,9 @@ class SqliteDatabase(Database):
         def switch() -> None:
             connection = sqlite3.connect(self.path, timeout=BUSY_SECS, isolation_level=None)
             try:
+                names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+                if names and VERSION_TABLE not in names:  # left as it is, its journal mode too
+                    raise StorageMismatch(f"{self.path} holds tables of another program; name another file")
                 connection.execute("PRAGMA journal_mode = WAL")
             finally:
                 connection.close()
@@ -95,9 +104,6 @@ class SqliteDatabase(Database):
             raise StorageUnavailable(str(error)) from None
         except sqlite3.DatabaseError as error:
             raise StorageMismatch(f"{self.path}: {error}") from None
-
-    async def holds_foreign_tables(self, connection: AsyncConnection) -> bool:
-        return bool(await connection.scalar(text("SELECT count(*) FROM sqlite_master")))
 
     @asynccontextmanager
     async def bounded_read(self, connection: AsyncConnection) -> AsyncIterator[None]:
