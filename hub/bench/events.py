@@ -175,9 +175,10 @@ async def _postgres(url: str | None) -> AsyncIterator[PostgresEventSource | None
     import asyncpg  # noqa: PLC0415 - only where it is measured
 
     schema = f"bench_{uuid.uuid4().hex[:12]}"
-    async with asyncpg.create_pool(url, min_size=2, max_size=4) as pool, PostgresEventSource(
-        pool, schema=schema, cursor_secret=secrets.token_bytes(32), listen=url
-    ) as source:
+    async with (
+        asyncpg.create_pool(url, min_size=2, max_size=4) as pool,
+        PostgresEventSource(pool, schema=schema, cursor_secret=secrets.token_bytes(32), listen=url) as source,
+    ):
         try:
             await source.migrate()
             yield source
