@@ -11,6 +11,7 @@ import structlog
 import uvloop
 from prometheus_client import CollectorRegistry
 
+from hub.api import ApiMetrics, ApiService, Facts
 from hub.delivery import config as delivery_config
 from hub.delivery import streams
 from hub.delivery.attach import AttachResponder
@@ -23,7 +24,7 @@ from hub.delivery.jetstream import JetStreamApi
 from hub.delivery.micro import MicroService
 from hub.delivery.refusals import ConfigError, ConfigNotReadable
 from hub.delivery.settings import ConnectSettings
-from hub.protocol import subjects
+from hub.protocol import BadName, names, subjects
 from hub.router.metrics import RouterMetrics
 from hub.router.service import RouterService
 from hub.service import logs
@@ -32,6 +33,7 @@ from hub.service.http import BadAddress, HttpEndpoint, Readiness, parse_address
 from hub.service.notify import notify
 from hub.service.paths import state_dir
 from hub.service.signals import StopRequest, stop_on_signals
+from hub.service.standard_streams import occupy_standard_descriptors
 from hub.storage import Storage, open_storage
 from hub.storage.errors import BadStorageUrl, StorageMismatch
 
@@ -41,7 +43,7 @@ VERSION: Final = "0.1.0"
 CONNECT_SECS: Final = 30.0  # as long as attach and api wait for the streams (contract §4)
 VERIFY_SECS: Final = 30.0
 
-Role = Literal["router", "attach"]
+Role = Literal["router", "attach", "api"]
 
 
 class ServerNotBound(DeliveryError):
@@ -66,7 +68,7 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
         db: where history is kept; None is a SQLite file in the state folder, `none` keeps none.
         metrics: `host:port` of the HTTP endpoint; None serves none.
         bound: refuse a server that lets the hub be anonymous.
-        api_admins: identities that may do everything in the query API.
+        api_admins: identities that may do everything in the query API; none: what `NATS_HUB_API_ADMINS` says.
         verbose: debug lines too.
     """
 
@@ -86,6 +88,7 @@ def run(options: HubOptions, environ: Mapping[str, str] | None = None) -> int:
     Returns:
         Its exit code (contract §11).
     """
+    occupy_standard_descriptors()
     logs.configure(verbose=options.verbose)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return int(runner.run(serve(options, os.environ if environ is None else environ)))
@@ -99,15 +102,16 @@ async def serve(
         settings = ConnectSettings.from_environ(environ, identity=None)
         config = delivery_config.load(options.delivery_config, environ) if options.durable else None
         address = parse_address(options.metrics) if options.metrics else None
+        admins = _api_admins(options, environ)
         storage = _storage(options, environ)
     except ConfigNotReadable as error:
         log.error("cannot start", error=str(error))  # noqa: TRY400 - the text says it all, a traceback nothing
         return Exit.NO_INPUT
-    except (BadSettings, ConfigError, BadAddress, BadStorageUrl) as error:
+    except (BadSettings, BadName, ConfigError, BadAddress, BadStorageUrl) as error:
         log.error("cannot start", error=str(error))  # noqa: TRY400
         return Exit.CONFIG
     with stop_on_signals() as stop:
-        process = HubProcess(options, settings, config, storage, address, on_step=on_step)
+        process = HubProcess(options, settings, config, storage, address, api_admins=admins, on_step=on_step)
         try:
             return await process.live(stop)
         except StorageMismatch as error:
@@ -119,6 +123,11 @@ async def serve(
         except DeliveryError as error:
             log.error("cannot start", error=str(error), code=error.code)  # noqa: TRY400
             return Exit.CONFIG if error.code == "config" else Exit.UNAVAILABLE
+
+
+def _api_admins(options: HubOptions, environ: Mapping[str, str]) -> frozenset[str]:
+    given = options.api_admins or environ.get("NATS_HUB_API_ADMINS", "").replace(",", " ").split()
+    return frozenset(names.agent_identity(each) for each in given)
 
 
 def _storage(options: HubOptions, environ: Mapping[str, str]) -> Storage | None:
@@ -140,6 +149,7 @@ class HubProcess:
         config: the delivery config; None is core mode.
         storage: where history is kept; None keeps none.
         address: where the HTTP endpoint listens; None serves none.
+        api_admins: identities that may do everything in the query API.
         on_step: see `DurableRouter`.
     """
 
@@ -151,6 +161,7 @@ class HubProcess:
         storage: Storage | None,
         address: tuple[str, int] | None,
         *,
+        api_admins: frozenset[str] = frozenset(),
         on_step: Callable[[str], None] | None = None,
     ) -> None:
         self._options = options
@@ -158,12 +169,14 @@ class HubProcess:
         self._config = config
         self._storage = storage
         self._address = address
+        self._api_admins = api_admins
         self._on_step = on_step
         self._registry = CollectorRegistry()
         self._started_at = time.monotonic()
         self._connection: Connection | None = None
         self._router: RouterService | None = None
         self._attach: AttachResponder | None = None
+        self._api: ApiService | None = None
         self._health: HealthWatch | None = None
         self._http: HttpEndpoint | None = None
         self._micro: list[MicroService] = []
@@ -231,9 +244,9 @@ class HubProcess:
                 {"ingress": (subjects.INGRESS_ALL, subjects.QUEUE_ROUTER)},
                 self.describe,
             )
+        if self._config is not None and self._router is None:
+            await streams.verify(JetStreamApi(connection), self._config, deadline_secs=VERIFY_SECS)
         if "attach" in self._options.roles and self._config is not None:
-            if self._router is None:
-                await streams.verify(JetStreamApi(connection), self._config, deadline_secs=VERIFY_SECS)
             counts = AttachMetrics(self._registry)
             self._attach = AttachResponder(connection, self._config, on_outcome=counts.take)
             await self._attach.start()
@@ -242,6 +255,22 @@ class HubProcess:
                 "Attaches agents to their durable inboxes",
                 {"attach": (subjects.ATTACH_ALL, subjects.QUEUE_DELIVERY)},
                 self._attach.describe,
+            )
+        if "api" in self._options.roles:
+            self._api = ApiService(
+                connection,
+                ingress=None if self._config is None else self._config.ingress.name,
+                storage=self._storage,
+                facts=Facts(version=VERSION, mode=self.mode, started_at=self._started_at),
+                admins=self._api_admins,
+                metrics=ApiMetrics(self._registry),
+            )
+            await self._api.start()
+            await self._serve_micro(
+                "hub-api",
+                "Answers queries",
+                {"api": (subjects.API_ALL, subjects.QUEUE_API)},
+                self._api.describe,
             )
         return connection
 
@@ -283,6 +312,8 @@ class HubProcess:
             await self._health.stop()
         for service in self._micro:
             await service.stop()
+        if self._api is not None:
+            await self._api.stop()
         if self._attach is not None:
             await self._attach.stop()
         if self._router is not None:
@@ -309,6 +340,10 @@ class HubProcess:
             broken.append("not connected to NATS")
         if self._router is not None and self._storage is not None and not self._router.is_recording:
             lagging.append("storage does not answer yet: routing goes on, history waits")
+        if self._api is not None and self._storage is not None and not self._api.is_open:
+            # Beside a router it is a lag: the router's work goes on.
+            reasons = broken if self._router is None else lagging
+            reasons.append("storage does not answer yet: the api answers `unavailable`")
         if self._health is not None:
             broken += self._health.failures()
             lagging += self._health.warnings()

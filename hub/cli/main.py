@@ -2,9 +2,9 @@
 
 import typer
 
-from hub.cli import bench, delegate, doctor, publish, watch
+from hub.cli import agents, bench, dead, delegate, doctor, history, publish, session, stats, thread, watch
 from hub.cli.running import CONTEXT
-from hub.cli.server import hub_command
+from hub.cli.server import EVERY_ROLE, hub_command
 
 app = typer.Typer(
     add_completion=False,
@@ -14,14 +14,21 @@ app = typer.Typer(
     context_settings=CONTEXT,
     help="The hub: durable messages between agents on NATS.",
 )
-app.command("server", help="Every role in one process (also: hub-server).")(hub_command("router", "attach"))
+app.command("server", help="Every role in one process (also: hub-server).")(hub_command(*EVERY_ROLE))
 app.command("router", help="A router, with the mirror of history.")(hub_command("router"))
 app.command("attach", help="An attach responder.")(hub_command("attach"))
+app.command("api", help="The query API.")(hub_command("api"))
 app.add_typer(bench.app, name="bench")
+app.add_typer(dead.app, name="dead")
+app.add_typer(session.app, name="session")
 for name, command, text in (
     ("publish", publish.publish, publish.HELP),
     ("watch", watch.watch, watch.HELP),
     ("delegate", delegate.delegate, delegate.HELP),
     ("doctor", doctor.doctor, doctor.HELP),
+    ("history", history.history, history.HELP),
+    ("thread", thread.thread, thread.HELP),
+    ("agents", agents.agents, agents.HELP),
+    ("stats", stats.stats, stats.HELP),
 ):
     app.command(name, help=text, context_settings=CONTEXT)(command)

@@ -1,7 +1,7 @@
-"""The commands that run a hub: `hub-server`, and `python -m hub router|attach` for one role each."""
+"""The commands that run a hub: `hub-server`, and `python -m hub router|attach|api` for one role each."""
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -27,9 +27,13 @@ Metrics = Annotated[
 Bound = Annotated[bool, typer.Option("--bound", help="Refuse a server that lets the hub be anonymous.")]
 ApiAdmin = Annotated[
     list[str] | None,
-    typer.Option("--api-admin", metavar="ID", help="An identity that may do everything in the query API; repeatable."),
+    typer.Option(
+        "--api-admin", metavar="ID", help="May do everything in the query API; repeatable [NATS_HUB_API_ADMINS]."
+    ),
 ]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Debug lines too.")]
+
+EVERY_ROLE: Final[tuple[Role, ...]] = ("router", "attach", "api")
 
 
 def hub_command(*roles: Role) -> Callable[..., None]:
@@ -62,5 +66,7 @@ def hub_command(*roles: Role) -> Callable[..., None]:
 def hub_server() -> None:
     """Run the console script `hub-server`: every role in one process."""
     app = typer.Typer(add_completion=False)
-    app.command(help="Run a hub: router, attach responder and history in one process.")(hub_command("router", "attach"))
+    app.command(help="Run a hub: router, attach responder, query API and history in one process.")(
+        hub_command(*EVERY_ROLE)
+    )
     app(prog_name="hub-server")

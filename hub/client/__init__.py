@@ -12,6 +12,7 @@ from hub.client.errors import (
     SendUnconfirmed,
     TaskTimedOut,
 )
+from hub.client.queries import NoApi, Queries, QueryRefused
 from hub.client.sender import SendReceipt
 from hub.client.task import TaskHandle
 
@@ -20,6 +21,7 @@ __all__ = [
     "SendReceipt",
     "TaskHandle",
     "ChannelSubscription",
+    "Queries",
     "ClientError",
     "NotSent",
     "NoHub",
@@ -28,4 +30,6 @@ __all__ = [
     "TaskTimedOut",
     "FollowingEnded",
     "InboxIsOpen",
+    "QueryRefused",
+    "NoApi",
 ]

@@ -9,6 +9,7 @@ import structlog
 from hub.client.announcer import Announcer
 from hub.client.channel import ChannelSubscription, OnEnvelope
 from hub.client.errors import InboxIsOpen
+from hub.client.queries import Queries
 from hub.client.sender import SEND_TIMEOUT_SECS, Sender, SendReceipt
 from hub.client.task import TaskHandle
 from hub.client.undelivered import UndeliveredListener
@@ -38,6 +39,11 @@ class HubClient:
         connection: a connection with an identity; closed by `close` only when `connect` made it.
         send_timeout_secs: for all tries of one message.
 
+    Attributes:
+        identity: who this is.
+        connection: its connection.
+        queries: history, agents, sessions, waves and figures (contract §10).
+
     Raises:
         BadSettings: the connection has no identity.
         BadName: the identity is the hub's own.
@@ -48,6 +54,7 @@ class HubClient:
             raise BadSettings("a client needs an identity: set NATS_HUB_IDENTITY or pass identity=")
         self.identity = names.agent_identity(connection.identity)
         self.connection = connection
+        self.queries = Queries(connection)
         self._sender = Sender(connection, timeout_secs=send_timeout_secs)
         self._undelivered = UndeliveredListener(connection, self.identity)
         self._announcer: Announcer | None = None

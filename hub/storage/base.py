@@ -239,7 +239,8 @@ class DeadLetters(ABC):
 class Storage(ABC):
     """One database. Made by `hub.storage.open_storage`; `await open()` before use; one object a process and loop.
 
-    `open` and `close` may be called twice; `close` before `open` is fine; a closed storage is not opened again.
+    `open` and `close` may be called twice; `close` before `open` is fine; a closed storage is not opened again, and
+    answers `StorageUnavailable`.
     `async with` opens and closes.
     """
 

@@ -6,8 +6,8 @@ a task of its own, so that a caller that is cancelled cannot leave a transaction
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -53,6 +53,7 @@ class Database(ABC):
         self.reader = reader
         self.writer = writer
         self._running: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
 
     # what a kind of database says -------------------------------------------------------------------------------------
 
@@ -70,6 +71,11 @@ class Database(ABC):
     @abstractmethod
     async def holds_foreign_tables(self, connection: AsyncConnection) -> bool:
         """Without a schema version: is this somebody else's database?"""
+
+    @asynccontextmanager
+    async def bounded_read(self, connection: AsyncConnection) -> AsyncIterator[None]:
+        """Around the work of a reader: end it when it takes too long (PostgreSQL does so by itself)."""
+        yield
 
     async def after_write(self, connection: AsyncConnection) -> None:  # noqa: B027 - nothing to do is a fine answer
         """Called outside any transaction after a commit."""
@@ -129,7 +135,8 @@ class Database(ABC):
                 if self.dialect == "postgresql":
                     # changes the connection in place, until it goes back to the pool
                     await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-                return await work(connection)
+                async with self.bounded_read(connection):
+                    return await work(connection)
         except (exc.SQLAlchemyError, OSError) as error:
             raise translated(error, committing=False) from error
 
@@ -156,6 +163,9 @@ class Database(ABC):
         return await retrying(attempt, work)
 
     async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._is_closed:
+            work.close()
+            raise StorageUnavailable("it was closed")
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -171,11 +181,14 @@ class Database(ABC):
         await self.read(lambda connection: connection.execute(text("SELECT 1")))
 
     async def close(self) -> None:
-        """Let running work end (10 s at most), then close the connections."""
+        """Let running work end (10 s at most), then close the connections; no new work begins."""
+        self._is_closed = True
         if self._running:
             await asyncio.wait(self._running, timeout=CLOSE_SECS)
-        for task in self._running:
-            task.cancel()
+        if self._running:
+            for task in self._running:
+                task.cancel()
+            await asyncio.wait(self._running, timeout=CLOSE_SECS)
         await self.reader.dispose()
         if self.writer is not self.reader:
             await self.writer.dispose()

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, event, text
+from sqlalchemy import URL, event, exc, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
 
@@ -25,6 +25,7 @@ from hub.storage.sql.database import Database
 
 BUSY_SECS: Final = 10.0  # how long one statement waits for the file's lock; `Database` tries again after that
 READERS: Final = 4  # threads; more than the cores that a shared machine gives us brings nothing
+READ_SECS: Final = 30.0  # a query that takes longer is ended, as PostgreSQL does with its statement_timeout
 POOL_SECS: Final = 30.0  # how long a task waits for this process's own connections
 OPEN_LOCK_SECS: Final = 60.0  # a migration of a large database by another process may take its time
 WAL_BYTES: Final = 64 * 1024 * 1024  # beyond this a writer makes the log start again instead of letting it grow
@@ -98,6 +99,23 @@ class SqliteDatabase(Database):
     async def holds_foreign_tables(self, connection: AsyncConnection) -> bool:
         return bool(await connection.scalar(text("SELECT count(*) FROM sqlite_master")))
 
+    @asynccontextmanager
+    async def bounded_read(self, connection: AsyncConnection) -> AsyncIterator[None]:
+        """End what takes too long in the thread where it runs: it holds one of few connections, and the log."""
+        raw: Any = (await connection.get_raw_connection()).driver_connection
+        interrupts: list[asyncio.Task[None]] = []  # (kept, so that none is collected before it ran)
+        timer = asyncio.get_running_loop().call_later(
+            READ_SECS, lambda: interrupts.append(asyncio.ensure_future(raw.interrupt()))
+        )
+        try:
+            yield
+        except exc.OperationalError as error:
+            if interrupts:
+                raise StorageUnavailable(f"a query took more than {READ_SECS:g} s and was ended") from error
+            raise
+        finally:
+            timer.cancel()
+
     async def backup(self, target: Path) -> None:
         await self.outside(partial(asyncio.to_thread, sqlite_copies.back_up, self.path, target))
 
@@ -121,13 +139,13 @@ class SqliteDatabase(Database):
         try:
             if self._wal.stat().st_size <= WAL_BYTES:
                 return
-        except FileNotFoundError:
+        except OSError:  # what was written is committed: nothing that happens here may say otherwise
             return
         raw: Any = (await connection.get_raw_connection()).driver_connection
         await raw.execute(f"PRAGMA busy_timeout = {CHECKPOINT_WAIT_MS}")
         try:
             await raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        except sqlite3.OperationalError:
+        except sqlite3.Error:
             pass  # a reader is in the way, or another does it: the next write tries again
         finally:
             await raw.execute(f"PRAGMA busy_timeout = {int(BUSY_SECS * 1000)}")

@@ -9,7 +9,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hub.storage import Storage, StorageMismatch, StorageUnavailable, open_storage
@@ -132,3 +132,14 @@ async def test_a_file_that_another_keeps_locked_is_unavailable_and_not_broken(
         holder.execute("ROLLBACK")
         holder.close()
         assert (await storage.agents.record([Sighting(identity="ann")])).stored == 1
+
+
+async def test_a_query_without_an_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hub.storage.sql.sqlite.READ_SECS", 0.2)
+    forever = text("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
+    storage = opened(f"sqlite:///{tmp_path}/hub.db")
+    assert isinstance(storage, SqlStorage)
+    async with storage, asyncio.timeout(20):
+        with pytest.raises(StorageUnavailable, match="took more than"):
+            await storage._database.read(lambda connection: connection.execute(forever))
+        assert (await storage.envelopes.query()).items == []
