@@ -11,7 +11,9 @@ import structlog
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from hub.api import ApiMetrics, ApiService, Facts
+from hub.api.metrics import ApiMetrics
+from hub.api.operation import Facts
+from hub.api.service import ApiService
 from hub.delivery import config as delivery_config
 from hub.delivery import streams
 from hub.delivery.attach import AttachResponder

@@ -105,5 +105,10 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 def audit_members(*members: str) -> Callable[[Any], Mapping[str, object]]:
-    """What an audit line says of the parameters: these members, cut to what a name may have."""
-    return lambda params: {member: str(getattr(params, member))[:128] for member in members}
+    """What an audit line says of the parameters: those of these members that are given, cut to what a name may have."""
+
+    def about(params: Any) -> Mapping[str, object]:
+        given = ((member, getattr(params, member)) for member in members)
+        return {member: str(value)[:128] for member, value in given if value is not None}
+
+    return about

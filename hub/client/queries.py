@@ -29,7 +29,7 @@ class QueryRefused(ClientError):
         self.op = op
         self.code = code
         self.next_cursor = next_cursor
-        super().__init__(f"{op}: {text} ({code})")
+        super().__init__(f"{text} ({code})")
 
 
 class NoApi(ClientError):

@@ -3,12 +3,13 @@
 import json
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from hub.api import ApiMetrics, ApiService, Facts
+from hub.api.metrics import ApiMetrics
+from hub.api.operation import Facts
+from hub.api.service import ApiService
 from hub.delivery.connection import Connection
 from hub.protocol import subjects
 from hub.storage import Storage, open_storage
@@ -38,7 +39,6 @@ class ApiWorld:
         self.hub: Connection | None = None
         self.service: ApiService | None = None
         self._connections: dict[str, Connection] = {}
-        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "ApiWorld":
         self.hub = await connect(self.url)
