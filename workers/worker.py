@@ -267,7 +267,8 @@ class WorkerProcess:
             connection, self.identity, Own(announcer.instance, announcer.started_at, self._options.takeover)
         )
         await watch.start()
-        inbox = client.inbox(sink=intake.take, judge_payload=False, window=INBOX_WINDOW)
+        # No memory of acked ones: the mailbox knows repeats, and answers them.
+        inbox = client.inbox(sink=intake.take, judge_payload=False, window=INBOX_WINDOW, remembered=0)
         await inbox.start()
         await self._first_drain(inbox, intake)
         watchdog = LoopWatchdog(self._options.blocked_secs)
