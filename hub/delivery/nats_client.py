@@ -186,10 +186,13 @@ def _message_line(line: bytes) -> tuple[bytes, int, bytes, int, int]:
     """`(subject, sid, reply, header size, total size)` of a MSG or HMSG line."""
     fields = line.split(b" ")
     has_header = fields[0] == b"HMSG"
+    count = len(fields) - has_header
     try:
-        reply = fields[3] if len(fields) > 4 + has_header else b""
+        if count not in {4, 5}:
+            raise ValueError(count)
+        reply = fields[3] if count == 5 else b""
         return fields[1], int(fields[2]), reply, int(fields[-2]) if has_header else 0, int(fields[-1])
-    except (ValueError, IndexError):
+    except ValueError:
         raise nats_errors.ProtocolError(f"nats: malformed line {line[:80]!r}") from None
 
 
