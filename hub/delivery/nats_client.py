@@ -187,13 +187,17 @@ def _message_line(line: bytes) -> tuple[bytes, int, bytes, int, int]:
     fields = line.split(b" ")
     has_header = fields[0] == b"HMSG"
     count = len(fields) - has_header
+    if count not in {4, 5}:
+        raise _malformed(line)
     try:
-        if count not in {4, 5}:
-            raise ValueError(count)
         reply = fields[3] if count == 5 else b""
         return fields[1], int(fields[2]), reply, int(fields[-2]) if has_header else 0, int(fields[-1])
     except ValueError:
-        raise nats_errors.ProtocolError(f"nats: malformed line {line[:80]!r}") from None
+        raise _malformed(line) from None
+
+
+def _malformed(line: bytes) -> nats_errors.ProtocolError:
+    return nats_errors.ProtocolError(f"nats: malformed line {line[:80]!r}")
 
 
 class HardenedClient(Client):
