@@ -33,16 +33,16 @@ class ControlClient:
     def __init__(self, state_dir: StateDir) -> None:
         self._state_dir = state_dir
 
-    def ask(self, command: str, *, timeout_secs: float, **fields: Any) -> Any:
+    def ask(self, command: str, *, within_secs: float, **fields: Any) -> Any:
         """Send a command and return the answer's data.
 
         Raises:
             NotRunning: no `up` runs there.
             Refused: it said no.
-            TimedOut: no answer within `timeout_secs`.
+            TimedOut: no answer within `within_secs`.
         """
         with self._connect() as channel:
-            return self._ask(channel, command, timeout_secs, fields)
+            return self._ask(channel, command, within_secs, fields)
 
     def down(self, *, timeout_secs: float) -> None:
         """Stop everything, and return when `up` is gone.

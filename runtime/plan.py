@@ -248,9 +248,8 @@ def _process(
         sources=sources,
     )
     if plan.command.is_direct:
-        # Names that are given at the start of a child are set by then; whatever else is not set is a mistake now.
-        later = {"NATS_URL": "", "NOTIFY_SOCKET": "", "READY_FD": "", "WATCHDOG_USEC": ""}
-        plan.command.argv(later | plan.environ_of(0))
+        # The embedded server's address is set by then; whatever else is not set is a mistake now.
+        plan.command.argv({"NATS_URL": ""} | plan.environ_of(0))
     return plan
 
 
