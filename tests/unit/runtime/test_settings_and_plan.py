@@ -14,7 +14,7 @@ from runtime.plan import ConfigFiles, hide_password, resolve
 @pytest.mark.parametrize(
     ("toml", "said"),
     [
-        ("x", "runtime.toml:1: expected TOML"),
+        ("a = 1\nb = = 2", "runtime.toml:2: expected TOML"),
         ("[process.w]\nreplicas = 'two'", "`process.w.replicas`: Expected `int`, got `str`"),
         ("[process.w]\nreplicas = 257", "`process.w.replicas`: expected 0 to 256, found 257"),
         ("[process.w]\nreplica = 2", "`process.w.replica`: unknown; did you mean 'replicas'?"),
@@ -22,7 +22,7 @@ from runtime.plan import ConfigFiles, hide_password, resolve
         ("[process.w]\nready_timeout_secs = 0", "`process.w.ready_timeout_secs`: expected seconds, above 0 or more"),
         (
             "[process.w]\nstop_timeout_secs = -1",
-            "`process.w.stop_timeout_secs`: expected seconds, 0 or more, found -1.0",
+            "stop_timeout_secs`: expected seconds, 0 or more, found -1.0",
         ),
         ("[process.w]\nbackoff_secs = 60", "`process.w.backoff_max_secs`: expected at least backoff_secs (60.0)"),
         ("[process.w]\nenvironment = {'a-b' = '1'}", "`process.w.environment.a-b`: expected a name"),
@@ -65,9 +65,8 @@ def test_the_environment_beats_runtime_toml_beats_dotenv(tmp_path: Path) -> None
 @pytest.mark.parametrize("swapped", [False, True])
 def test_the_order_of_lines_in_dotenv_does_not_matter(tmp_path: Path, swapped: bool) -> None:
     lines = ["PORT=8000", "HOST=h"]
-    (process,) = plan_of(
-        tmp_path, {}, procfile="w: echo $PORT\n", env="\n".join(lines[::-1] if swapped else lines)
-    ).processes
+    env = "\n".join(lines[::-1] if swapped else lines)
+    (process,) = plan_of(tmp_path, {}, procfile="w: echo $PORT\n", env=env).processes
     assert process.argv_of(0) == ["echo", "8000"]
 
 
