@@ -195,19 +195,18 @@ def _scale(options: argparse.Namespace, _: EarlySignals) -> int:
 def _logs(options: argparse.Namespace, _: EarlySignals) -> int:
     from runtime import log_view  # noqa: PLC0415
 
-    folder = _state_dir().logs
-    lines = log_view.read_all(log_view.logs_of(folder, options.name), max(0, options.lines))
+    view = log_view.LogView(_state_dir().logs, options.name)
+    lines = view.history(max(0, options.lines))
     width = max((len(line.process) for line in lines), default=8)
 
     def show(line: log_view.ShownLine) -> None:
         text = msgspec.json.encode(line).decode() if options.json else log_view.render(line, width)
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
-    following = log_view.follow(folder, options.name) if options.follow else iter(())
     for line in lines:
         show(line)
     sys.stdout.flush()
-    for line in following:
+    for line in view.follow() if options.follow else ():
         show(line)
         sys.stdout.flush()
     return Exit.OK

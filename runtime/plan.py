@@ -229,6 +229,8 @@ def _process(
     for name in _NOT_INHERITED:
         values.pop(name, None)
         sources.pop(name, None)
+    if not values.get("NATS_URL"):
+        values.pop("NATS_URL", None)  # set to nothing means not set: our own server's address comes here
     values["NATS_HUB_STATE_DIR"], sources["NATS_HUB_STATE_DIR"] = str(state_dir.root), state_dir.source
     # The interpreter that runs the supervisor is the one that `python` means in a Procfile, in a venv or not.
     beside = str(Path(sys.executable).parent)

@@ -282,7 +282,9 @@ class Shim:
         self.kill_at = at if self.kill_at is None else min(self.kill_at, at)
 
     def signal_all(self, number: int) -> None:
-        for pid in descendants(os.getpid(), self.leader, parents()):
+        # On Linux the walk finds all; a group whose leader is gone may even be somebody else's by now.
+        group = -1 if _LINUX and not self.has_leader else self.leader
+        for pid in descendants(os.getpid(), group, parents()):
             _kill(pid, number)
 
     def say(self, line: str) -> None:

@@ -124,7 +124,10 @@ class Slot:
             self._wants_up = True
             if self.state in RESTING:
                 self._become(State.WAITING, "")
-        self._drains = False
+        if self._drains:
+            # It is stopped like any other, and started anew.
+            self._drains = False
+            self._stop_by = self._bell.now() + self.plan.settings.stop_timeout_secs
         self._bell.ring()
 
     def want_down(self, stop_by: float, *, drains: bool = False) -> None:

@@ -1,10 +1,13 @@
 """The default Procfile with the real hub, and the embedded nats-server under it."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +92,39 @@ async def test_dev_restarts_on_a_change_of_source(make_up: MakeUp, tmp_path: Pat
     await eventually(lambda: up.lines_of("w.0") == ["one", "two"], within=15)
     assert up.events("changed")[0]["files"] == ["code.py"]
     assert await up.stop() == 0
+
+
+async def test_it_tells_its_own_supervisor_that_it_is_ready_and_stops(make_up: MakeUp, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(tmp_path / "told"))
+        told.setblocking(False)
+        given = "sh -c 'echo $NOTIFY_SOCKET; exec sleep 1001'"
+        up = await make_up(f"one: {given}\n", environ={"NOTIFY_SOCKET": str(tmp_path / "told")}).start()
+        await eventually(lambda: up.lines_of("one.0"))
+        assert up.lines_of("one.0") != [str(tmp_path / "told")]
+        assert told.recv(100) == b"READY=1"
+        assert await up.stop() == 0
+        assert told.recv(100) == b"STOPPING=1"
+
+
+async def test_logs_are_followed_over_a_restart_of_the_process(make_up: MakeUp) -> None:
+    up = await make_up("one: sh -c 'echo begin; exec sleep 1001'\n").start()
+    await eventually(lambda: up.lines_of("one.0") == ["begin"])
+    following = subprocess.Popen(
+        [sys.executable, "-m", "runtime", "logs", "-f", "one", "--json"],
+        cwd=up.home,
+        env=up.environ,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert following.stdout is not None
+        lines = [await asyncio.to_thread(following.stdout.readline)]
+        await up.ask("restart", name="one")
+        lines.append(await asyncio.to_thread(following.stdout.readline))
+    finally:
+        following.kill()
+        following.communicate()
+    assert [json.loads(line)["text"] for line in lines] == ["begin", "begin"]
 
 
 async def test_a_state_directory_with_a_long_name_works(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_logs_of_several_processes_come_in_the_order_of_time(tmp_path: Path) -> 
     for label, times in (("a.0", (1.0, 3.0)), ("b.0", (2.0, 4.0))):
         text = b"".join(render(Batch(label, 1, "stdout", at, [f"{label} {at}".encode()])) for at in times)
         (tmp_path / f"{label}.log").write_bytes(text)
-    shown = log_view.read_all(log_view.logs_of(tmp_path, None), 3)
+    shown = log_view.LogView(tmp_path, None).history(3)
     assert [line.text for line in shown] == ["b.0 2.0", "a.0 3.0", "b.0 4.0"]
     assert [path.name for path in log_view.logs_of(tmp_path, "a")] == ["a.0.log"]
 
@@ -90,14 +90,14 @@ def test_following_goes_on_over_a_turned_file(tmp_path: Path) -> None:
         file.write(render(Batch("a.0", 1, "stdout", 1.0, [text.encode()])))
 
     write("before")
-    follower = log_view.Follower(path, from_end=True)
+    write("just before")  # turns it over
+    reader = log_view.LogReader(path)
+    assert [line.text for line in reader.history(0)] == ["before", "just before"]
     write("one")
-    seen = [line.text for line in follower.new_lines()]
+    seen = [line.text for line in reader.new_lines()]
     write("two")
-    write("three")
-    seen += [line.text for line in follower.new_lines()]
-    assert seen[-1] == "three"
-    assert "before" not in seen
+    seen += [line.text for line in reader.new_lines()]
+    assert seen == ["one", "two"]
 
 
 def test_a_terminal_gets_no_control_characters_but_colours() -> None:
