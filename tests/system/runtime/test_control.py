@@ -133,7 +133,7 @@ async def test_what_the_operator_stopped_stays_stopped_until_down(make_up: MakeU
 
 async def test_start_brings_a_parked_one_back(make_up: MakeUp, tmp_path: Path) -> None:
     up = await make_up("w: sh -c 'test -e fine && exec sleep 1001; exit 78'\n").start()
-    assert up.replica("w.0")["state"] == "failed"
+    await up.reaches("w.0", "failed")
     with pytest.raises(Refused, match=r"no process 'v'; there are w"):
         await up.ask("start", name="v")
     (tmp_path / "fine").touch()
