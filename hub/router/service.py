@@ -156,7 +156,7 @@ class RouterService:
                         config,
                         stream=stream,
                         storage_id=storage.storage_id,
-                        position=await storage.envelopes.mirror_position(stream),
+                        read_position=storage.envelopes.mirror_position,
                     )
             assert created is not None
             mirrors.append(
