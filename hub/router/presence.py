@@ -7,7 +7,7 @@ import structlog
 
 from hub.delivery.connection import Connection
 from hub.delivery.nats_client import Incoming
-from hub.delivery.replies import REQUEST_INFO, fits_request_info
+from hub.delivery.replies import fits_request_info
 from hub.protocol import BadEnvelope, names, parse, subjects
 from hub.router.write_behind import WriteBehind
 from hub.storage import Storage
@@ -94,7 +94,7 @@ class PresenceRecorder:
         if not names.is_token(identity) or len(message.data) > MOST_BYTES:
             log.info("announcement not taken", subject=message.subject[:120], size=len(message.data))
             return None
-        if not fits_request_info(message.headers().get(REQUEST_INFO), identity):
+        if not fits_request_info(message.headers(), identity):
             log.warning("announcement not taken: it came from another identity's account", identity=identity)
             return None
         try:
