@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 JOBS   ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: setup test test-durable lint types check soak bench clean
+.PHONY: setup up test test-durable lint types check soak bench clean
 
 setup: $(STAMP)
 
@@ -15,6 +15,10 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,embedded]'
 	touch $@
+
+# The stack of the Procfile: `make up`, Ctrl-C ends it.
+up: $(STAMP)
+	$(BIN)/python -m runtime up
 
 # The core path, and everything that does not depend on the hub's mode.
 test: $(STAMP)

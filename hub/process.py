@@ -35,6 +35,7 @@ from hub.service.http import BadAddress, HttpEndpoint, Readiness, parse_address
 from hub.service.notify import notify
 from hub.service.paths import state_dir
 from hub.service.signals import StopRequest, stop_on_signals
+from hub.service.standard_streams import occupy_standard_descriptors
 from hub.storage import Storage, open_storage
 from hub.storage.errors import BadStorageUrl, StorageMismatch
 
@@ -89,6 +90,7 @@ def run(options: HubOptions, environ: Mapping[str, str] | None = None) -> int:
     Returns:
         Its exit code (contract §11).
     """
+    occupy_standard_descriptors()
     logs.configure(verbose=options.verbose)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return int(runner.run(serve(options, os.environ if environ is None else environ)))

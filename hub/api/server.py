@@ -168,8 +168,8 @@ class ApiServer:
 
 def _may_answer(message: Msg, identity: str) -> bool:
     """Is the answer's way the asker's own, and does the server say that the asker is who the subject says?"""
-    info = (message.headers or {}).get(replies.REQUEST_INFO)
-    return replies.may_answer(message.reply, identity) and replies.fits_request_info(info, identity)
+    fits = replies.fits_request_info(message.headers or {}, identity)
+    return fits and replies.may_answer(message.reply, identity)
 
 
 def _operation(name: str) -> Operation:

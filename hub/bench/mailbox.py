@@ -65,7 +65,7 @@ async def _latencies_ms(envelopes: list[Envelope], take: Callable[[Envelope], Aw
     return sorted(taken)
 
 
-async def natural(folder: Path, durability: Durability, count: int) -> dict[str, object]:
+async def natural(folder: Path, durability: Durability, count: int, latency_count: int) -> dict[str, object]:
     """The mailbox: accepts with natural batches, then the same turns claimed and settled, then latency."""
     mailbox = await Mailbox.open(folder, "bench", durability=durability)
     envelopes = _envelopes(count)
@@ -74,7 +74,7 @@ async def natural(folder: Path, durability: Durability, count: int) -> dict[str,
     while turns := await mailbox.turns.claim(IN_FLIGHT):
         await asyncio.gather(*(mailbox.turns.settle(turn, Outcome.done("ok")) for turn in turns))
     settles = count / (time.perf_counter() - start)
-    latencies = await _latencies_ms(_envelopes(LATENCY_COUNT), lambda envelope: mailbox.accept(envelope, Task()))
+    latencies = await _latencies_ms(_envelopes(latency_count), lambda envelope: mailbox.accept(envelope, Task()))
     await mailbox.close()
     return {
         "case": f"mailbox, natural batches, {durability}",
@@ -84,7 +84,7 @@ async def natural(folder: Path, durability: Durability, count: int) -> dict[str,
     }
 
 
-async def commit_each(folder: Path, durability: Durability, count: int) -> dict[str, object]:
+async def commit_each(folder: Path, durability: Durability, count: int, latency_count: int) -> dict[str, object]:
     """The comparator: a table with a unique key, aiosqlite, one commit for each envelope."""
     async with aiosqlite.connect(folder / "plain.db", isolation_level=None) as db:
         await db.execute("PRAGMA journal_mode = WAL")
@@ -105,7 +105,7 @@ async def commit_each(folder: Path, durability: Durability, count: int) -> dict[
             await take(envelope)
         accepts = count / (time.perf_counter() - start)
         latencies = []
-        for envelope in _envelopes(LATENCY_COUNT):
+        for envelope in _envelopes(latency_count):
             start = time.perf_counter()
             await take(envelope)
             latencies.append((time.perf_counter() - start) * 1000)
@@ -121,19 +121,20 @@ def _percentiles(latencies_ms: list[float]) -> dict[str, float]:
     return {"latency_p50_ms": round(cuts[49], 2), "latency_p99_ms": round(cuts[98], 2)}
 
 
-async def run(folder: Path, count: int) -> list[dict[str, object]]:
+async def run(folder: Path, count: int, latency_count: int = LATENCY_COUNT) -> list[dict[str, object]]:
     """All cases, one after the other, each in a folder of its own.
 
     Args:
         folder: where to put them.
         count: envelopes per case; the comparator, being slow, takes a tenth.
+        latency_count: envelopes per case whose latency is measured.
     """
     found = []
     for durability in ("FULL", "NORMAL"):
         for name, case, most in (("natural", natural, count), ("each", commit_each, max(100, count // 10))):
             place = folder / f"{name}-{durability}"
             place.mkdir()
-            found.append(await case(place, durability, most))
+            found.append(await case(place, durability, most, latency_count))
     return found
 
 

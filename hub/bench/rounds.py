@@ -4,7 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from hub.bench.actors import READER
 from hub.bench.figures import Load, Measurement, Report, Standard, compare, summarise
+from hub.bench.load import Template
 from hub.bench.machine import machine_line
 
 Measure = Callable[[Load], Awaitable[Measurement]]
@@ -48,7 +50,11 @@ async def run(case: Case, load: Load, say: Progress) -> Report:
         case: the case.
         load: what everybody is loaded with.
         say: told what is being measured.
+
+    Raises:
+        LoadError: an envelope cannot be so small.
     """
+    Template(load.size, to=READER)
     rounds: list[dict[str, Measurement]] = []
     for number in range(1, load.rounds + 1):
         measured = {}

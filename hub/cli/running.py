@@ -4,20 +4,21 @@ import asyncio
 import contextlib
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
-import msgspec
 import typer
 import uvloop
 
-from hub.cli.output import say
+from hub.cli.output import Output, say
 from hub.client import ClientError, QueryRefused, SendUnconfirmed, TaskTimedOut
 from hub.delivery.connection import Connection
 from hub.delivery.errors import CannotConnect, DeliveryError, RequestTimedOut
 from hub.protocol import ProtocolError, TooLarge
 from hub.service import logs
 from hub.service.exits import Exit
+from hub.service.standard_streams import occupy_standard_descriptors
 
 _LOOK_SECS: Final = 0.25  # a loss that is over sooner concerns nobody
 _USAGE_CODES: Final = frozenset({"bad_request", "config", "no_input"})
@@ -67,6 +68,7 @@ def run_command(
     Raises:
         typer.Exit: always.
     """
+    occupy_standard_descriptors()
     logs.configure(verbose=verbose, least=logging.CRITICAL, for_people=True)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
@@ -75,7 +77,7 @@ def run_command(
             code = exit_of(error)
             if as_json:
                 word = getattr(error, "code", "error")
-                say(msgspec.json.encode({"error": str(error), "code": word}).decode())
+                Output(sys.stderr).json({"error": str(error), "code": word})
             else:
                 say(f"{name}: {error}")
     raise typer.Exit(int(code))

@@ -124,6 +124,21 @@ class _Sending:
 
     async def run(self) -> SendReceipt:
         self._require_fit()
+        try:
+            return await self._try()  # nearly always the only one: the machinery of retries costs more than a send
+        except (_TryAgain, NoResponders, RequestTimedOut) as error:
+            return await self._try_again(error)
+
+    async def _try_again(self, first_error: Exception) -> SendReceipt:
+        failed: Exception | None = first_error
+
+        async def attempt() -> SendReceipt:
+            nonlocal failed
+            if failed is not None:
+                error, failed = failed, None
+                raise error
+            return await self._try()
+
         tries = AsyncRetrying(
             retry=retry_if_exception_type((_TryAgain, NoResponders, RequestTimedOut)),
             wait=wait_exponential(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS),
@@ -131,7 +146,7 @@ class _Sending:
             reraise=True,
         )
         try:
-            return await tries(self._try)
+            return await tries(attempt)
         except (_TryAgain, NoResponders, RequestTimedOut) as error:
             waited_secs = round(time.monotonic() - self._began, 1)
             if self._is_unknown:

@@ -141,8 +141,8 @@ class AttachResponder:
                 self._on_outcome(outcome, time.monotonic() - began)
 
     def _may_answer(self, message: Msg, identity: str) -> bool:
-        info = (message.headers or {}).get(replies.REQUEST_INFO)
-        return replies.may_answer(message.reply, identity) and replies.fits_request_info(info, identity)
+        fits = replies.fits_request_info(message.headers or {}, identity)
+        return fits and replies.may_answer(message.reply, identity)
 
     async def _answer(self, identity: str, body: bytes) -> tuple[Outcome, dict[str, Any]]:
         try:

@@ -15,12 +15,11 @@ from nats.js import JetStreamContext
 from hub.delivery.errors import (
     CannotConnect,
     DeliveryError,
-    NoResponders,
     NotConnected,
-    PermissionDenied,
     RequestTimedOut,
 )
 from hub.delivery.nats_client import HardenedClient
+from hub.delivery.requests import Requests
 from hub.delivery.settings import ConnectSettings
 from hub.protocol import TooLarge
 
@@ -51,7 +50,7 @@ class Connection:
         self._is_closing = False
         self._refused_login = asyncio.Event()
         self._refusal: str | None = None
-        self._waiting: dict[str, set[asyncio.Future[Msg]]] = {}  # subject in lower case → requests under way
+        self._requests = Requests(self.client)
         self._reconnect_callbacks: list[ReconnectCallback] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -171,7 +170,7 @@ class Connection:
         """
         self._require_fit(subject, payload, headers)
         try:
-            await self.client.publish(subject, payload, reply=reply, headers=headers)
+            self.client.publish_now(subject, payload, reply=reply, headers=headers)
         except nats_errors.OutboundBufferLimitError:
             raise NotConnected("disconnected, and the buffer is full; nothing was sent") from None
         except nats_errors.ConnectionClosedError:
@@ -189,36 +188,12 @@ class Connection:
             TooLarge, NotConnected: as `publish`.
         """
         self._require_fit(subject, payload, headers)
-        asking = asyncio.ensure_future(self.client.request(subject, payload, timeout=timeout_secs, headers=headers))
-        waiting = self._waiting.setdefault(subject.lower(), set())
-        waiting.add(asking)
         try:
-            return await asking
-        except nats_errors.NoRespondersError:
-            raise NoResponders(subject) from None
-        except nats_errors.TimeoutError:
-            raise RequestTimedOut(subject, timeout_secs) from None
+            return await self._requests.ask(subject, payload, timeout_secs=timeout_secs, headers=headers)
         except nats_errors.OutboundBufferLimitError:
             raise NotConnected("disconnected, and the buffer is full; nothing was sent") from None
         except nats_errors.ConnectionClosedError:
             raise NotConnected from None
-        except asyncio.CancelledError:
-            denied = self._denied_while_waiting(asking, subject)
-            if denied is None:
-                asking.cancel()
-                raise
-            raise denied from None
-        finally:
-            waiting.discard(asking)
-            if not waiting:
-                self._waiting.pop(subject.lower(), None)
-
-    def _denied_while_waiting(self, asking: "asyncio.Future[Msg]", subject: str) -> PermissionDenied | None:
-        """Was the request cancelled by us, because the server refused it? (Not by whoever awaits it.)"""
-        task = asyncio.current_task()
-        if asking.cancelled() and (task is None or not task.cancelling()):
-            return PermissionDenied("publish", subject, self.identity)
-        return None
 
     async def subscribe(
         self, subject: str, callback: Callable[[Msg], Awaitable[None]], *, queue: str = ""
@@ -316,8 +291,7 @@ class Connection:
         self.denied[action, subject] = self.denied.get((action, subject), 0) + 1
         log.error("permission denied by the server", action=action, subject=subject, identity=self.identity)
         if action == "publish":
-            for asking in self._waiting.get(subject.lower(), ()):
-                asking.cancel()
+            self._requests.deny(subject.lower(), self.identity)
 
     async def _on_disconnect(self) -> None:
         if not self._is_closing:

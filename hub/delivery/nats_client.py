@@ -18,6 +18,7 @@ out of the parser, `send` appends a ready frame that leaves at the end of the lo
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -32,7 +33,17 @@ log = structlog.get_logger(__name__)
 ORDINARY: Final = ":"
 """Put before the name of an ordinary header that is called `Status` or `Description`; no header name holds a colon."""
 
+TOO_MANY_LINES: Final = "Nats-Too-Many-Lines"
+"""Stands alone for a header block of more lines than `MOST_HEADER_LINES`: nothing is known of what it holds, and as
+every name that only a server writes it lets no message through."""
+
+MOST_HEADER_LINES: Final = 1000
+"""More than any client writes. Of the two million lines that fit into 8 MB, each costs microseconds of the loop."""
+
 _LONGEST_CONTROL_LINE: Final = 1_048_576  # an INFO line of a large cluster is long; beyond this it is no NATS server
+_SUBJECT_BREAKS = re.compile(r"[ \t\r\n]")
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_LINE_BREAK = re.compile(r"[\r\n]")
 _BLANKS: Final = " \t\r\n\v\f"  # ASCII's alone: `str.strip` without them takes what is part of a value
 _STATUS_NAMES: Final = frozenset({"status", "description"})
 
@@ -76,8 +87,11 @@ def inline_status(header_block: bytes) -> int:
 def header_lines(header_block: bytes) -> list[tuple[str, str]]:
     """The ordinary headers of a block in their order, repeated names included; whatever its bytes are, this returns.
 
-    Bytes that are not UTF-8 are escaped. A header called `Status` or `Description` stands under `ORDINARY + name`.
+    Bytes that are not UTF-8 are escaped. A header called `Status` or `Description` stands under `ORDINARY + name`. A
+    block of too many lines is not read: `TOO_MANY_LINES` stands for it.
     """
+    if header_block.count(b"\r\n") > MOST_HEADER_LINES:
+        return [(TOO_MANY_LINES, "")]
     lines: list[tuple[str, str]] = []
     for line in header_block.decode("utf-8", "backslashreplace").split("\r\n")[1:]:
         if line:
@@ -102,6 +116,21 @@ def parse_headers(header_block: bytes) -> dict[str, str]:
         if description:
             found["Description"] = description
     return found
+
+
+def encode_headers(headers: dict[str, str]) -> bytes:
+    """The header block of these headers; values are trimmed and a line break in one becomes a blank, as in nats-py.
+
+    Raises:
+        nats.errors.BadHeaderError: a name that is none.
+    """
+    lines = [b"NATS/1.0\r\n"]
+    for name, value in headers.items():
+        if _HEADER_NAME.fullmatch(name) is None:
+            raise nats_errors.BadHeaderError(name)
+        lines.append(f"{name}: {_LINE_BREAK.sub(' ', value.strip())}\r\n".encode())
+    lines.append(b"\r\n")
+    return b"".join(lines)
 
 
 class _LineParser(Parser):
@@ -167,11 +196,18 @@ def _message_line(line: bytes) -> tuple[bytes, int, bytes, int, int]:
     """`(subject, sid, reply, header size, total size)` of a MSG or HMSG line."""
     fields = line.split(b" ")
     has_header = fields[0] == b"HMSG"
+    count = len(fields) - has_header
+    if count not in {4, 5}:
+        raise _malformed(line)
     try:
-        reply = fields[3] if len(fields) > 4 + has_header else b""
+        reply = fields[3] if count == 5 else b""
         return fields[1], int(fields[2]), reply, int(fields[-2]) if has_header else 0, int(fields[-1])
-    except (ValueError, IndexError):
-        raise nats_errors.ProtocolError(f"nats: malformed line {line[:80]!r}") from None
+    except ValueError:
+        raise _malformed(line) from None
+
+
+def _malformed(line: bytes) -> nats_errors.ProtocolError:
+    return nats_errors.ProtocolError(f"nats: malformed line {line[:80]!r}")
 
 
 class HardenedClient(Client):
@@ -263,6 +299,33 @@ class HardenedClient(Client):
         if not self._is_write_scheduled:
             self._is_write_scheduled = True
             asyncio.get_running_loop().call_soon(self._write_pending)
+
+    def publish_now(
+        self, subject: str, payload: bytes, *, reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        """As `publish`, without a coroutine and without a flush of its own: it leaves as `send` says.
+
+        Raises:
+            nats.errors.BadSubjectError, nats.errors.BadHeaderError: it would break the protocol's line.
+            nats.errors.ConnectionClosedError, nats.errors.OutboundBufferLimitError: as `publish`.
+        """
+        if not subject or _SUBJECT_BREAKS.search(subject) or _SUBJECT_BREAKS.search(reply):
+            raise nats_errors.BadSubjectError
+        if self.is_closed:
+            raise nats_errors.ConnectionClosedError
+        if headers:
+            block = encode_headers(headers)
+            sizes = f"{len(block)} {len(block) + len(payload)}"
+            control = f"HPUB {subject} {reply} {sizes}\r\n" if reply else f"HPUB {subject} {sizes}\r\n"
+        else:
+            block = b""
+            control = f"PUB {subject} {reply} {len(payload)}\r\n" if reply else f"PUB {subject} {len(payload)}\r\n"
+        frame = b"".join((control.encode(), block, payload, b"\r\n"))
+        if not self.is_connected and len(frame) + self._pending_data_size > self._max_pending_size:
+            raise nats_errors.OutboundBufferLimitError
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += len(payload)
+        self.send(frame)
 
     def _write_pending(self) -> None:
         self._is_write_scheduled = False

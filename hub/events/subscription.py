@@ -75,7 +75,8 @@ class LogSubscription(EventSubscription):
         self._fresh = True
         self._look = True  # read what is stored before waiting for what comes
         self._ended = False
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._filling: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
         if self._run is not None:
@@ -121,7 +122,7 @@ class LogSubscription(EventSubscription):
                 return EventEnvelope(item.record, partial(self._source.cursor, self._run, item))
             if self._ended:
                 raise StopAsyncIteration
-            await self._interruptible(self._fill(self._run, self._feed))
+            await self._filled(self._run, self._feed)
 
     async def ack(self) -> None:
         if self._durable is None or self._feed is None or self._handed is None or self._handed is self._settled:
@@ -131,8 +132,8 @@ class LogSubscription(EventSubscription):
 
     def interrupt(self) -> None:
         """The source closes: whatever this subscription waits for ends now."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     def _stand(self, position: Position) -> None:
         self._fetched = position
@@ -196,22 +197,48 @@ class LogSubscription(EventSubscription):
 
     async def _interruptible(self, work: Coroutine[None, None, None]) -> None:
         """Run a piece of work that `close()` of the source ends at once."""
-        if self._task is not None:
-            work.close()
-            raise InvalidInputError("a subscription has one reader at a time")
-        self._task = asyncio.ensure_future(work)
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
         try:
-            await self._task
+            await task
         except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if self._source.subscribers.closed and not (current and current.cancelling()):
-                raise SourceClosedError from None
+            self._raise_if_closed()
             raise
         finally:
-            self._task = None
+            self._tasks.discard(task)
+
+    async def _filled(self, run: RunKey, feed: Feed) -> None:
+        """Wait until there is something to hand out.
+
+        A reader that gives up waiting (a timeout around `anext`) does not end the work: the next one finds it further
+        on, however short its patience, and nothing that was on its way is lost.
+        """
+        if self._filling is None:
+            self._filling = asyncio.ensure_future(self._fill(run, feed))
+            self._tasks.add(self._filling)
+        filling = self._filling
+        try:
+            await asyncio.shield(filling)
+        except asyncio.CancelledError:
+            self._raise_if_closed()
+            raise
+        finally:
+            if filling.done():
+                self._filling = None
+                self._tasks.discard(filling)
+
+    def _raise_if_closed(self) -> None:
+        """Was it the source that ended the work, and not whoever waits for it?"""
+        current = asyncio.current_task()
+        if self._source.subscribers.closed and not (current and current.cancelling()):
+            raise SourceClosedError from None
 
     async def _leave(self) -> None:
         self._source.subscribers.leave(self)
+        filling, self._filling = self._filling, None
+        if filling is not None:
+            filling.cancel()
+            await asyncio.gather(filling, return_exceptions=True)
         feed, self._feed = self._feed, None
         self._buffer.clear()
         if feed is not None:

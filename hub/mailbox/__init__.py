@@ -20,7 +20,8 @@ What it guarantees
 - **Full disk, locked file:** `MailboxUnavailable`, nothing written, the same call may be made again.
 
 What it does not: the file is the only place where a queued turn lives once its envelope is acked, so it belongs on a
-local disk that survives, and in backups (`sqlite3 FILE ".backup COPY"` while it is in use). The lock is one machine's.
+local disk that survives, and in backups (`sqlite3 FILE ".backup COPY"` while it is in use; to restore one, first remove
+the `-wal` and `-shm` that stand beside the old file). The lock is one machine's.
 A wall clock that is wrong by days in the future *when a mailbox is opened* makes records old too soon.
 """
 

@@ -100,13 +100,14 @@ class Mailbox:
         """
         path = file_names.database_file(folder, identity)
         lock = IdentityLock(file_names.lock_file(folder, identity), identity)
+        opening = asyncio.ensure_future(asyncio.to_thread(_open_locked, path, lock, durability, fresh))
         try:
-            await asyncio.to_thread(_make_folder_and_lock, folder, lock)
-            writing, reading, newest_ms = await asyncio.to_thread(_open_file, path, durability, fresh)
-        except BaseException as error:
-            lock.release()
-            if isinstance(error, OSError):
-                raise MailboxUnavailable(f"mailbox {path} cannot be opened now: {error}") from error
+            writing, reading, newest_ms = await asyncio.shield(opening)
+        except OSError as error:
+            raise MailboxUnavailable(f"mailbox {path} cannot be opened now: {error}") from error
+        except asyncio.CancelledError:
+            # The thread cannot be stopped: what it opens after this is closed again, or the identity would stay taken.
+            opening.add_done_callback(lambda opened: _discard(opened, lock))
             raise
         results = ResultWriter(identity, most_result_bytes)
         events: dict[str, asyncio.Event] = {}
@@ -154,6 +155,10 @@ class Mailbox:
             request: what it asks for, as the intake judged it.
             reply_channel: the channel of its one result; None: a DM to its sender.
 
+        Raises:
+            BadName: nobody could be answered under this sender, id or channel (no router passes such a message on):
+                nothing was written.
+
         Raises (through the future):
             MailboxUnavailable: the disk is full or the file locked: nothing was written, do not ack, call again.
         """
@@ -192,18 +197,39 @@ class Mailbox:
         await self._reader.stop()
         failed = self._writer.failed
         error = failed.exception() if failed.done() and not failed.cancelled() else None
-        if isinstance(error, MailboxDamaged) and error.set_aside is None and self.path.exists():
-            error.set_aside = await asyncio.to_thread(opener.set_aside, self.path, error.detail)
-        self._lock.release()
+        try:
+            if isinstance(error, MailboxDamaged) and error.set_aside is None and self.path.exists():
+                error.set_aside = await asyncio.to_thread(opener.set_aside, self.path, error.detail)
+        finally:
+            self._lock.release()
 
 
-def _make_folder_and_lock(folder: Path, lock: IdentityLock) -> None:
-    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+_Opened = tuple[sqlite3.Connection, sqlite3.Connection, int]
+"""The writing and the reading connection, and the newest time that is written in the file."""
+
+
+def _open_locked(path: Path, lock: IdentityLock, durability: Durability, fresh: bool) -> _Opened:
+    """Take the lock and open the file; the lock is let go of when that fails."""
+    path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     lock.acquire()
+    try:
+        return _open_file(path, durability, fresh)
+    except BaseException:
+        lock.release()
+        raise
 
 
-def _open_file(path: Path, durability: Durability, fresh: bool) -> tuple[sqlite3.Connection, sqlite3.Connection, int]:
-    """The two connections, and the newest time that is written in the file."""
+def _discard(opening: "asyncio.Future[_Opened]", lock: IdentityLock) -> None:
+    """Close what was opened for a caller that went away."""
+    if opening.cancelled() or opening.exception() is not None:
+        return
+    writing, reading, _ = opening.result()
+    writing.close()
+    reading.close()
+    lock.release()
+
+
+def _open_file(path: Path, durability: Durability, fresh: bool) -> _Opened:
     opener.prepare(path, durability, fresh=fresh)
     with contextlib.ExitStack() as opened:
         try:

@@ -62,19 +62,15 @@ def prepare(path: Path, durability: Durability, *, fresh: bool) -> None:
         wanted = ".".join(map(str, OLDEST_SQLITE))
         raise MailboxError(f"SQLite {sqlite3.sqlite_version} is too old for a mailbox: install {wanted} or newer")
     try:
-        if path.exists():
-            damage = _look_for_damage(path, durability)
-            if damage is None:
-                return
+        damage = _look_for_damage(path, durability)
+        if damage is not None:
             kept = set_aside(path, damage)
-            if not fresh:
-                raise MailboxDamaged(path, kept, damage)
-        else:
-            kept_before = set_aside_files(path)
-            if kept_before and not fresh:
-                raise MailboxDamaged(path, kept_before[-1], "it was set aside at an earlier start")
-            if _beside(path, "-wal").exists():  # a start died while it set the file aside
-                set_aside(path, "its log stood here without it")
+        elif path.exists():
+            return
+        elif kept_before := set_aside_files(path):
+            kept, damage = kept_before[-1], "it was set aside at an earlier start"
+        if damage is not None and not fresh:
+            raise MailboxDamaged(path, kept, damage)
         _make(path, durability)
     except sqlite3.Error as error:
         raise from_sqlite(error, path) or error from error
@@ -102,12 +98,16 @@ def set_aside(path: Path, detail: str) -> Path:
 
 
 def set_aside_files(path: Path) -> list[Path]:
-    """The damaged files that were set aside for this mailbox, oldest first."""
-    return sorted(path.parent.glob(f"{path.stem}.damaged-*.db"))
+    """The damaged files that were set aside for this mailbox, oldest first; of some there is the log alone."""
+    kept = path.parent.glob(f"{path.stem}.damaged-*")
+    return sorted({one.with_name(one.name.removesuffix("-wal").removesuffix("-shm")) for one in kept})
 
 
 def _look_for_damage(path: Path, durability: Durability) -> str | None:
-    """Check and migrate an existing file; what is wrong with it, or None."""
+    """Check and migrate the file if there is one; what is wrong with it, or None."""
+    if not path.exists():
+        # Deleted by hand while its process was dead, or that process died while it set the file aside.
+        return "its log stands there without it" if _beside(path, "-wal").exists() else None
     if path.stat().st_size == 0:
         # `_make` gives a file its name only once it is whole, so this one was cut off (a file system after a crash).
         return "it is empty"

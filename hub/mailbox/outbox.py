@@ -5,17 +5,19 @@ all agents share the ingress stream's duplicate window and a guessable one could
 """
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
-from hub.mailbox.reader import Reader
+from hub.mailbox.reader import Reader, rows_up_to
 from hub.mailbox.records import Outgoing
 from hub.mailbox.transaction import OUTBOX, Tx
 from hub.mailbox.writer import Writer
 from hub.protocol import names
 
+TAKEN_MOST_BYTES: Final = 16 * 1024 * 1024  # two of the largest messages
 TAKEN_MOST: Final = 256  # as many publishes in flight as one batch of the intake has envelopes
 
 
@@ -80,22 +82,13 @@ class Outbox:
         Each must come back through `sent`, `replace` or `give_back`.
 
         Args:
-            limit: at most so many.
+            limit: at most so many; fewer when they are large (16 MB together, but always one).
         """
         self.ready.clear()
-        # The rows in hand are still on disk and keep their lanes' later ones back.
-        most = limit + len(self._in_flight)
-        rows = await self._reader.look(
-            lambda db: db.execute(
-                "SELECT seq, lane, publish_id, channel, body FROM outbox AS row WHERE NOT EXISTS "
-                "(SELECT 1 FROM outbox AS earlier WHERE earlier.lane = row.lane AND earlier.seq < row.seq) "
-                "ORDER BY seq LIMIT ?",
-                (most,),
-            ).fetchall()
-        )
-        taken = [OutboxRow(*row) for row in rows if row[0] not in self._in_flight][:limit]
+        in_flight = frozenset(self._in_flight)
+        taken = await self._reader.look(lambda db: _select(db, limit, in_flight))
         self._in_flight.update(row.seq for row in taken)
-        if len(taken) == limit:
+        if taken:
             self.ready.set()  # there may be more
         return taken
 
@@ -135,5 +128,26 @@ class Outbox:
         return await self._reader.look(lambda db: int(db.execute("SELECT count(*) FROM outbox").fetchone()[0]))
 
     async def _settle(self, row: OutboxRow, change: Callable[[Tx], Any]) -> None:
-        await self._writer.submit(change)
+        try:
+            await self._writer.submit(change)
+        except asyncio.CancelledError:
+            self.give_back(row)
+            raise
         self.give_back(row)
+
+
+def _select(db: sqlite3.Connection, limit: int, in_flight: frozenset[int]) -> list[OutboxRow]:
+    # The rows in flight are still there, and keep the later ones of their lanes back.
+    firsts = db.execute(
+        "SELECT seq, length(body) FROM outbox AS row WHERE NOT EXISTS "
+        "(SELECT 1 FROM outbox AS earlier WHERE earlier.lane = row.lane AND earlier.seq < row.seq) "
+        "ORDER BY seq LIMIT ?",
+        (limit + len(in_flight),),
+    )
+    free = [(seq, size) for seq, size in firsts if seq not in in_flight]
+    chosen = rows_up_to(TAKEN_MOST_BYTES, free[:limit], size=lambda row: int(row[1]))
+    columns = "seq, lane, publish_id, channel, body"
+    return [
+        OutboxRow(*db.execute(f"SELECT {columns} FROM outbox WHERE seq = ?", (seq,)).fetchone())  # noqa: S608 - constant
+        for seq, _ in chosen
+    ]

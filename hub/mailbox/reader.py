@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +10,25 @@ from typing import TypeVar
 from hub.mailbox.errors import MailboxClosed, from_sqlite
 
 T = TypeVar("T")
+Row = TypeVar("Row")
+
+
+def rows_up_to(most_bytes: int, rows: Iterable[Row], *, size: Callable[[Row], int]) -> list[Row]:
+    """The first rows, until they have `most_bytes` together; at least one when there is one.
+
+    Args:
+        most_bytes: where to stop.
+        rows: a cursor, read only as far as needed, or a list.
+        size: a row's size in bytes.
+    """
+    taken: list[Row] = []
+    total = 0
+    for row in rows:
+        total += size(row)
+        if taken and total > most_bytes:
+            break
+        taken.append(row)
+    return taken
 
 
 class Reader:

@@ -4,13 +4,17 @@ For identities whose user reads when it likes (an MCP host's `read_inbox`), not 
 """
 
 import asyncio
+import sqlite3
+from typing import Any, Final
 
 import msgspec
 
-from hub.mailbox.reader import Reader
+from hub.mailbox.reader import Reader, rows_up_to
 from hub.mailbox.transaction import RECEIVED, Tx
 from hub.mailbox.writer import Writer
 from hub.protocol.envelope import Envelope
+
+READ_MOST_BYTES: Final = 32 * 1024 * 1024  # what one look may take into memory: some of the largest messages
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True):
@@ -52,26 +56,19 @@ class Received:
 
         Args:
             since_seq: the number of the last message that the reader has; 0 for all that are kept.
-            limit: at most so many.
+            limit: at most so many; fewer when they are large (32 MB together, but always one).
             sender: only from this identity.
         """
-        rows = await self._reader.look(
-            lambda db: db.execute(
-                "SELECT seq, body, received_at FROM received WHERE seq > ?1 AND (?2 IS NULL OR sender = ?2) "
-                "ORDER BY seq LIMIT ?3",
-                (since_seq, sender, limit),
-            ).fetchall()
+        return await self._reader.look(
+            lambda db: _select(
+                db, "WHERE seq > ?1 AND (?2 IS NULL OR sender = ?2) ORDER BY seq LIMIT ?3", since_seq, sender, limit
+            )
         )
-        return [ReceivedMessage(*row) for row in rows]
 
     async def newest(self, limit: int = 500) -> list[ReceivedMessage]:
         """The newest messages, in order."""
-        rows = await self._reader.look(
-            lambda db: db.execute(
-                "SELECT seq, body, received_at FROM received ORDER BY seq DESC LIMIT ?", (limit,)
-            ).fetchall()
-        )
-        return [ReceivedMessage(*row) for row in reversed(rows)]
+        messages = await self._reader.look(lambda db: _select(db, "ORDER BY seq DESC LIMIT ?", limit))
+        return messages[::-1]
 
     async def last_seq(self) -> int:
         """The largest number that was ever given; 0 when none was."""
@@ -95,3 +92,8 @@ def _add(tx: Tx, envelope: Envelope) -> tuple[int, bool]:
         tx.now_ms,
     )
     return seq, True
+
+
+def _select(db: sqlite3.Connection, which: str, *values: Any) -> list[ReceivedMessage]:
+    rows = db.execute(f"SELECT seq, body, received_at FROM received {which}", values)  # noqa: S608 - constants
+    return [ReceivedMessage(*row) for row in rows_up_to(READ_MOST_BYTES, rows, size=lambda row: len(row[1]))]

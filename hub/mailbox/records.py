@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hub.mailbox.states import IN_HAND, State
+from hub.protocol import names
 from hub.protocol.envelope import Envelope
 from hub.protocol.payload import encode_payload
 from hub.protocol.results import Status
@@ -134,13 +135,17 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, envelope: Envelope, reply_channel: str | None) -> "Arrival":
-        """Take an envelope; with no `reply_channel` its result is a DM with the channel as it came (contract §7)."""
+        """Take an envelope; with no `reply_channel` its result is a DM with the channel as it came (contract §7).
+
+        Raises:
+            BadName: a name that no result could be sent with; found out now, not when the turn ends.
+        """
         meta = envelope.meta
         return cls(
-            sender=meta.sender,
-            id=meta.id,
+            sender=names.identity(meta.sender),
+            id=names.message_id(meta.id),
             body=envelope.body,
-            channel=meta.channel if reply_channel is None else reply_channel,
+            channel=names.channel(meta.channel if reply_channel is None else reply_channel),
             is_direct=reply_channel is None,
         )
 

@@ -14,6 +14,7 @@ COLUMNS: Final = (
     "session.starter, session.wave_id, session.session_id, session.state, session.start_envelope_id, "
     "session.start_payload, session.context"
 )
+COLUMNS_WITHOUT_BODY: Final = COLUMNS.replace("turn.body", "NULL")
 FROM: Final = "FROM turn LEFT JOIN session ON session.seq = turn.session"
 
 

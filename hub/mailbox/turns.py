@@ -41,13 +41,31 @@ class Turns:
             up_to: only turns up to this number: those whose `queued` was announced (contract §8).
 
         Returns:
-            Turns in state `running`, each with its session as it is now.
+            Turns in state `running`, each with its session as it is now. When the call is cancelled they go back to
+            the queue, their attempts not counted.
         """
         self.ready.clear()
-        claimed = await self._writer.submit(lambda tx: _claim(tx, limit, up_to))
+        claiming = self._writer.submit(lambda tx: _claim(tx, limit, up_to))
+        try:
+            claimed = await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            claiming.add_done_callback(self._give_back)
+            raise
         if len(claimed) == limit:
             self.ready.set()
         return claimed
+
+    def _give_back(self, claiming: "asyncio.Future[list[Turn]]") -> None:
+        """Nobody waits for these any more. On a closed mailbox they are found as interrupted at the next start."""
+        if claiming.cancelled() or claiming.exception() is not None:
+            return
+        turns = claiming.result()
+
+        def give_back(tx: Tx) -> None:
+            for turn in turns:
+                _run_again(tx, turn, True)
+
+        self._writer.submit(give_back).add_done_callback(lambda done: done.exception())
 
     async def verify(self, turn: Turn) -> None:
         """Its handler succeeded; its verification begins.
@@ -147,10 +165,11 @@ class Turns:
         return None if row is None else turn_rows.from_row(row)
 
     async def open(self, limit: int = 1000) -> list[Turn]:
-        """The turns that have not ended, in the order of the queue."""
+        """The turns that have not ended, in the order of the queue; without their bodies, which may be large."""
         rows = await self._reader.look(
             lambda db: db.execute(
-                f"SELECT {turn_rows.COLUMNS} {turn_rows.FROM} WHERE turn.state <> 'ended' ORDER BY turn.seq LIMIT ?",
+                f"SELECT {turn_rows.COLUMNS_WITHOUT_BODY} {turn_rows.FROM} "
+                "WHERE turn.state <> 'ended' ORDER BY turn.seq LIMIT ?",
                 (limit,),
             ).fetchall()
         )

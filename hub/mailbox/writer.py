@@ -7,6 +7,10 @@ await their own operation; its result is theirs only after the commit.
 An operation that is refused (`StateChanged`) found out before it wrote, so it costs the others nothing. One that fails
 half way makes the batch start over, this time with a savepoint for each operation, and is undone alone. Always with
 savepoints, a batch takes about a fifth more time.
+
+Every statement lets go of the interpreter's lock and asks for it again, and a loop that is always busy gives it back
+only after the switch interval: with Python's 5 ms such a process took 3 600 envelopes a second, with
+`sys.setswitchinterval(0.0005)` 9 500. It is the process's to set.
 """
 
 import asyncio

@@ -7,13 +7,13 @@ import structlog
 
 from hub.delivery.connection import Connection
 from hub.delivery.nats_client import Incoming, header_lines
-from hub.delivery.replies import may_answer
+from hub.delivery.replies import fits_request_info, may_answer
 from hub.protocol import TooLarge, subjects
 from hub.router.dead_letters import DeadLetters
 from hub.router.durable import publish_live
 from hub.router.live_mirror import LiveMirror
 from hub.router.metrics import RouterMetrics
-from hub.router.rules import TOLD_TO_SENDER, Drop, Home, Reason, route
+from hub.router.rules import TOLD_TO_SENDER, Drop, Reason, Route, route
 from hub.router.undelivered import notice
 
 log = structlog.get_logger(__name__)
@@ -63,7 +63,7 @@ class CoreRouter:
 
     def _on_message(self, message: Incoming) -> None:
         headers = header_lines(message.header_block) if message.header_block else []
-        decided = route(message.subject, headers, message.data, is_guarded=False)
+        decided = _decide(message, headers)
         if not isinstance(decided, Drop):
             try:
                 publish_live(self._connection, decided)
@@ -73,8 +73,7 @@ class CoreRouter:
         if isinstance(decided, Drop):
             self._drop(message, headers, decided)
             return
-        home = Home.LIVE if decided.home is Home.LIVE else decided.home
-        self._metrics.routed[home] += 1
+        self._metrics.routed[decided.home] += 1
         self._live_mirror.offer(decided.envelope, decided.destination)
         self._answer(message, ROUTED)
 
@@ -91,6 +90,14 @@ class CoreRouter:
         split = subjects.split_publish(message.subject)
         if message.reply and split is not None and may_answer(message.reply, split[0]):
             _send(self._connection, message.reply, body)
+
+
+def _decide(message: Incoming, headers: list[tuple[str, str]]) -> Route | Drop:
+    """The rules, and what only live messages have: the account that the server says they came from."""
+    decided = route(message.subject, headers, message.data, is_guarded=False)
+    if isinstance(decided, Route) and not fits_request_info(dict(headers), decided.envelope.meta.sender):
+        return Drop(Reason.BAD_IDENTITY, "the server says that it came from another identity's account")
+    return decided
 
 
 def _send(connection: Connection, subject: str, body: bytes) -> None:

@@ -20,6 +20,7 @@ from hub.delivery.publisher import NotStored, Outcome, Stored, StorePublisher
 from hub.delivery.pull import ACK, TERM, ContinuousPull, Delivery, answer, nak, read_delivery
 from hub.delivery.server_clock import REFRESH_SECS, ServerClock
 from hub.protocol import TooLarge, names, subjects
+from hub.router import guard
 from hub.router.dead_letters import DeadLetters
 from hub.router.live_mirror import LiveMirror
 from hub.router.metrics import RouterMetrics
@@ -119,8 +120,9 @@ class DurableRouter:
         self._metrics.ingress_pending = delivery.pending
         if delivery.delivered > 1:
             self._metrics.redelivered += 1
-        headers = header_lines(message.header_block) if message.header_block else []
-        taken = _Taken(message, headers, delivery)
+        block = message.header_block
+        headers = [] if not block or guard.is_ordinary(block) else header_lines(block)
+        taken = _Taken(message, delivery)
         decided = route(message.subject, headers, message.data, is_guarded=True)
         if isinstance(decided, Drop):
             self._drop(taken, decided)
@@ -198,7 +200,7 @@ class DurableRouter:
         """End a message that can never be delivered: counted, logged, kept as a dead letter, never retried."""
         message = taken.message
         self._metrics.dropped[drop.reason] += 1
-        self._dead_letters.put(message.subject, taken.headers, message.data, drop)
+        self._dead_letters.put(message.subject, header_lines(message.header_block), message.data, drop)
         if drop.reason in TOLD_TO_SENDER:
             self._tell_sender(drop)
         self._answer(message, TERM)
@@ -233,11 +235,10 @@ class DurableRouter:
 class _Taken:
     """An ingress message while this router has it."""
 
-    __slots__ = ("delivery", "headers", "message", "sent_at")
+    __slots__ = ("delivery", "message", "sent_at")
 
-    def __init__(self, message: Incoming, headers: list[tuple[str, str]], delivery: Delivery) -> None:
+    def __init__(self, message: Incoming, delivery: Delivery) -> None:
         self.message = message
-        self.headers = headers
         self.delivery = delivery
         self.sent_at = 0.0
 

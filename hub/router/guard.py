@@ -5,6 +5,7 @@ permissions. So an agent can have a stored message sent to another's ingress sub
 What gives such a message away is what the server leaves on it.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -16,6 +17,20 @@ ROUTER_ID_PREFIX: Final = "hub-router:"
 _SERVER_PREFIXES: Final = ("nats-", "kv-")
 _ALLOWED: Final = frozenset({"Nats-Msg-Id", "Nats-Expected-Stream", "Nats-Request-Info"})
 _STATUS_NAMES: Final = frozenset({"status", "description"})
+
+
+# The value's first sign is no blank, so that what follows the colon is the value that `check` sees.
+_ORDINARY: Final = re.compile(
+    rb"NATS/1\.0\r\n(?:Nats-Msg-Id: (?!hub-router:)[!-~]+\r\n|Nats-Expected-Stream: [!-~]+\r\n)*\r\n"
+)
+
+
+def is_ordinary(header_block: bytes) -> bool:
+    """Is this what clients send, nothing else, so that `check` finds nothing in it and nothing of it is carried on?
+
+    One look at the bytes for nearly every message; False says only that the headers must be read.
+    """
+    return _ORDINARY.fullmatch(header_block) is not None
 
 
 def check(subject: str, headers: Iterable[tuple[str, str]]) -> str | None:

@@ -7,6 +7,7 @@ import structlog
 
 from hub.delivery.connection import Connection
 from hub.delivery.nats_client import Incoming
+from hub.delivery.replies import fits_request_info
 from hub.protocol import BadEnvelope, names, parse, subjects
 from hub.router.write_behind import WriteBehind
 from hub.storage import Storage
@@ -15,6 +16,7 @@ from hub.storage.records import Sighting
 log = structlog.get_logger(__name__)
 
 MOST_WAITING: Final = 4096  # every agent announces itself every 30 s: what is lost here is said again soon
+MOST_BYTES: Final = 131_072  # storage keeps 64 KiB of metadata; a larger one is a mistake and costs time to decode
 
 
 class PresenceRecorder:
@@ -89,7 +91,11 @@ class PresenceRecorder:
 
     def _read(self, message: Incoming) -> tuple[str, dict[str, Any]] | None:
         identity = message.subject.rpartition(".")[2]
-        if not names.is_token(identity):
+        if not names.is_token(identity) or len(message.data) > MOST_BYTES:
+            log.info("announcement not taken", subject=message.subject[:120], size=len(message.data))
+            return None
+        if not fits_request_info(message.headers(), identity):
+            log.warning("announcement not taken: it came from another identity's account", identity=identity)
             return None
         try:
             payload = parse(message.data).payload

@@ -14,7 +14,8 @@ What holds everywhere:
   the query, before the limit; what the identity may not see is as if it were not there.
 - **Names** in lookups may be any text; one that no record can have finds nothing.
 - **Failure:** `StorageUnavailable` when the database does not answer (or its lock could not be had within the
-  deadline): the same call may succeed later. A cancelled call may still have its effect.
+  deadline): the same call may succeed later. `StorageFailed`, a kind of it, when the database refuses what it should
+  not: somebody must look. A cancelled call may still have its effect.
 """
 
 from abc import ABC, abstractmethod
@@ -239,7 +240,8 @@ class DeadLetters(ABC):
 class Storage(ABC):
     """One database. Made by `hub.storage.open_storage`; `await open()` before use; one object a process and loop.
 
-    `open` and `close` may be called twice; `close` before `open` is fine; a closed storage is not opened again.
+    `open` and `close` may be called twice; `close` before `open` is fine; a closed storage is not opened again, and
+    answers `StorageUnavailable`.
     `async with` opens and closes.
     """
 

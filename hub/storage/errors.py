@@ -44,16 +44,17 @@ class StorageUnavailable(StorageError):
         super().__init__(f"storage does not answer: {detail}{tail}")
 
 
-class StorageFailed(StorageError):
+class StorageFailed(StorageUnavailable):
     """The database refused a statement: it is damaged, its tables were changed by others, or this is a bug of ours.
 
-    Attributes:
-        detail: what the driver said.
+    A kind of unavailable, so that delivery and the mirror go on as they do while storage is down.
     """
 
+    code = "internal"
+
     def __init__(self, detail: str) -> None:
-        self.detail = detail
-        super().__init__(f"the database refused: {detail}")
+        super().__init__(detail)
+        self.args = (f"the database refused: {detail}",)
 
 
 class StorageMismatch(StorageError):

@@ -65,16 +65,18 @@ async def work_until_killed(processes: Processes, state: Path, durability: str, 
     processes.kill(process)
 
 
-@pytest.mark.parametrize("durability", ["FULL", "NORMAL"])
+@pytest.mark.parametrize(
+    ("durability", "rounds"), [("FULL", 4), ("NORMAL", 4), pytest.param("FULL", 60, marks=pytest.mark.soak)]
+)
 async def test_everything_that_was_promised_is_there_after_kills_in_the_middle_of_commits(
-    tmp_path: Path, processes: Processes, durability: str
+    tmp_path: Path, processes: Processes, durability: str, rounds: int
 ) -> None:
     accepted: dict[str, int] = {}
     settled: set[int] = set()
     offered: set[str] = set()  # lanes of which a row was on its way out
     sent_rows: set[int] = set()
     starts: dict[int, int] = defaultdict(int)
-    for round_number in range(4):
+    for round_number in range(rounds):
         output = tmp_path / f"round-{round_number}"
         await work_until_killed(processes, tmp_path / "state", durability, round_number, output)
         *lines, _cut = output.read_text().split("\n")

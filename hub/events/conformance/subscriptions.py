@@ -158,6 +158,21 @@ async def a_paused_reader_is_left_alone_by_the_traffic_of_others(world: World) -
     assert [first.record.sequence, *rest] == [1, 2, 3, 4, 5, 6]
 
 
+async def a_reader_that_gives_up_waiting_and_asks_again_loses_nothing(world: World) -> None:
+    run = world.run()
+    producer = asyncio.create_task(run.on(world.source()).fill(60))
+    seen: list[int | None] = []
+    async with asyncio.timeout(DEADLINE_SECS), run.source.subscribe(run.read()) as events:
+        while len(seen) < 60:
+            try:
+                async with asyncio.timeout(0.0002 * (1 + len(seen) % 7)):
+                    seen.append((await anext(events)).record.sequence)
+            except TimeoutError:
+                continue
+    await producer
+    assert seen == list(range(1, 61))
+
+
 async def a_subscription_passes_broken_records(world: World) -> None:
     run = world.run()
     await run.fill(2)
@@ -221,6 +236,7 @@ CASES: tuple[Case, ...] = (
     every_way_out_of_a_subscription_frees_its_slot,
     closing_the_source_ends_parked_readers_at_once,
     a_paused_reader_is_left_alone_by_the_traffic_of_others,
+    a_reader_that_gives_up_waiting_and_asks_again_loses_nothing,
     a_subscription_passes_broken_records,
     a_durable_readers_successor_gets_what_was_not_settled,
 )

@@ -6,6 +6,7 @@ read again behind what is known before the next try, so an event whose ack was l
 """
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
@@ -84,7 +85,8 @@ class Appender:
                     if warm.stale and not warm.last_place:
                         # Reading a long run for the first time is work, not waiting.
                         patience.reschedule(None)
-                        await self._catch_up(draft.run, warm)
+                        with contextlib.suppress(BackendUnavailableError):  # tried again below, with patience
+                            await self._catch_up(draft.run, warm)
                         patience.reschedule(asyncio.get_running_loop().time() + self._limits.append_timeout_secs)
                     return await self._insist(draft, warm, failed)
                 finally:

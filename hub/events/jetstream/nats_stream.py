@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import contextlib
+import secrets
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -19,7 +21,14 @@ from hub.events.errors import (
     SourceClosedError,
     StreamMisconfiguredError,
 )
-from hub.events.jetstream.pull import PullFeed, create_consumer, delete_consumer, reader_state
+from hub.events.jetstream.pull import (
+    INACTIVE_SECS,
+    LEAVE_SECS,
+    PullFeed,
+    create_consumer,
+    delete_consumer,
+    reader_state,
+)
 from hub.events.jetstream.requests import REQUEST_SECS, RefusedError, answer, backend, request
 from hub.events.jetstream.surface import (
     Batch,
@@ -212,8 +221,16 @@ class NatsStream:
             "mem_storage": True,
             "num_replicas": 1,
         }
-        name = await self._consumer(None, config)
-        return await self._open(name, window=window, heartbeat_secs=heartbeat_secs, keep=False)
+        name = f"agent-events-{secrets.token_hex(8)}"
+        try:
+            await self._consumer(name, {**config, "inactive_threshold": int(INACTIVE_SECS * 1e9)})
+            return await self._open(name, window=window, heartbeat_secs=heartbeat_secs, keep=False)
+        except asyncio.CancelledError:
+            # The reader left while it was made; nobody else would take it away before it counts as inactive.
+            with contextlib.suppress(TimeoutError, BackendUnavailableError):
+                async with asyncio.timeout(LEAVE_SECS):
+                    await self.forget(name)
+            raise
 
     async def durable(
         self, name: str, subject: str, start: int, *, ack_wait_secs: float, heartbeat_secs: float
@@ -237,8 +254,8 @@ class NatsStream:
             raise BackendUnavailableError("the durable reader vanished while it was made")
         return await self._open(name, window=1, heartbeat_secs=heartbeat_secs, keep=True), state
 
-    async def _consumer(self, name: str | None, config: dict[str, Any]) -> str:
-        return await create_consumer(self._nc, self._prefix, self.stream, name, config)
+    async def _consumer(self, name: str, config: dict[str, Any]) -> None:
+        await create_consumer(self._nc, self._prefix, self.stream, name, config)
 
     async def _open(self, name: str, *, window: int, heartbeat_secs: float, keep: bool) -> PullFeed:
         feed = PullFeed(

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import secrets
 import time
 from collections import deque
 from typing import Any
@@ -17,9 +16,11 @@ from hub.events.jetstream.requests import RefusedError, backend, request
 from hub.events.jetstream.surface import ReaderState, StoredMessage
 
 NO_SUCH_CONSUMER = 10014
+CONSUMER_EXISTS = frozenset({10013, 10105, 10148})
 PULL_SECS = 30.0  # a pull that the server forgot is renewed after this at the latest (contract §5)
 MISSED_HEARTBEATS = 2.5  # two may be late on a busy machine
 INACTIVE_SECS = 60.0  # the server drops the consumer of a reader that died without leaving
+LOOK_SECS = 1.0  # how often a waiting reader looks whether the connection was made anew
 LEAVE_SECS = 0.2  # leaving is a courtesy: the server cleans up by itself
 
 
@@ -62,17 +63,18 @@ class PullFeed:
             self._check_alive()
             if self._credit <= self._window // 2:
                 await self._pull(self._window - self._credit)
-            wait = min(deadline - time.monotonic(), self._heartbeat_secs)
+            wait = min(deadline - time.monotonic(), self._heartbeat_secs, LOOK_SECS)
             if wait <= 0:
                 return []
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._came.wait()
             self._came.clear()
+        if self._window > 1 and self._credit <= self._window // 2:
+            await self._pull(self._window // 2)  # so that the server works while the reader does
+        # Nothing is awaited from here on: a reader that is cancelled must find these messages here the next time.
         taken = list(self._buffer)
         self._buffer.clear()
-        if self._window > 1 and self._credit <= self._window // 2:
-            await self._pull(self._window - self._credit)  # so that the server works while the reader does
         return taken
 
     async def ack(self, message: StoredMessage) -> None:
@@ -145,23 +147,16 @@ class PullFeed:
             self._lost = f"the server ended the pull with {status}: {headers.get('Description', '')}"
 
 
-async def create_consumer(
-    connection: Client, prefix: str, stream: str, name: str | None, config: dict[str, Any]
-) -> str:
-    """Make a consumer; without a name one that the server drops when nobody reads it."""
-    given = name or f"agent-events-{secrets.token_hex(8)}"
-    full = {"name": given, "replay_policy": "instant", **config}
-    if name is None:
-        full["inactive_threshold"] = int(INACTIVE_SECS * 1e9)
-    subject = f"{prefix}.CONSUMER.CREATE.{stream}.{given}.{config['filter_subject']}"
+async def create_consumer(connection: Client, prefix: str, stream: str, name: str, config: dict[str, Any]) -> None:
+    """Make a consumer; one that somebody else just made is fine."""
+    subject = f"{prefix}.CONSUMER.CREATE.{stream}.{name}.{config['filter_subject']}"
+    full = {"name": name, "replay_policy": "instant", **config}
     body = {"stream_name": stream, "config": full, "action": "create"}
     try:
         await request(connection, subject, body, "following a run")
     except RefusedError as error:
-        if name is not None and error.code in (10013, 10105, 10148):
-            return given  # somebody else just made it
-        raise error.unavailable() from error
-    return given
+        if error.code not in CONSUMER_EXISTS:
+            raise error.unavailable() from error
 
 
 async def delete_consumer(connection: Client, prefix: str, stream: str, name: str) -> None:

@@ -3,6 +3,8 @@
 import random
 from datetime import timedelta
 
+import msgspec
+
 from hub.storage.conformance.harness import START, Harness, envelope, every, ids, refusal
 from hub.storage.errors import BadValue
 from hub.storage.records import EnvelopeFilter, NewEnvelope
@@ -119,6 +121,7 @@ async def a_page_ends_before_it_is_too_heavy(harness: Harness) -> None:
     assert ids(first) == ["huge"]  # above the limit by itself, and still there
     second = await query(max_bytes=5000, cursor=first.next_cursor)
     assert 2 <= len(second.items) <= 4
+    assert len(msgspec.json.encode(second.items)) <= 5000
     found = await every(lambda cursor: query(max_bytes=5000, cursor=cursor))
     assert ids(found) == ["huge", *(f"h{index}" for index in reversed(range(10)))]
 

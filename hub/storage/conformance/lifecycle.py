@@ -3,7 +3,8 @@
 import asyncio
 import re
 
-from hub.storage.conformance.harness import Harness, envelope, ids
+from hub.storage.conformance.harness import Harness, envelope, ids, refusal
+from hub.storage.errors import StorageUnavailable
 
 
 async def all_who_open_it_share_one_storage_id(harness: Harness) -> None:
@@ -15,6 +16,7 @@ async def opening_twice_and_closing_twice_is_fine(harness: Harness) -> None:
     await harness.another.open()
     await harness.another.close()
     await harness.another.close()
+    await refusal(StorageUnavailable, harness.another.envelopes.query())
 
 
 async def it_says_how_fast_it_answers(harness: Harness) -> None:

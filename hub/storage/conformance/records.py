@@ -260,7 +260,15 @@ async def what_is_not_over_stays(harness: Harness) -> None:
     assert await storage.sessions.get("over") is None
     assert await storage.waves.get_task("over", "t") is None
     assert await storage.waves.get_task("running", "t") is not None
-    await refusal(BadValue, storage.apply_retention([RetentionRule(kind="everything", max_age_secs=1)]))
+    bad = [
+        RetentionRule(kind="everything", max_age_secs=1),
+        RetentionRule(kind="event", max_age_secs=-1),
+        RetentionRule(kind="event", max_age_secs=float("nan")),
+        RetentionRule(kind="event", max_bytes=-1),
+    ]
+    for rule in bad:
+        await refusal(BadValue, storage.apply_retention([rule]))
+    assert (await storage.apply_retention([RetentionRule(kind="event", max_age_secs=1e12)])).done
 
 
 CASES = [

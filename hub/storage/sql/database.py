@@ -5,9 +5,10 @@ a task of its own, so that a caller that is cancelled cannot leave a transaction
 """
 
 import asyncio
+import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -27,6 +28,7 @@ CLOSE_SECS: Final = 10.0
 ROW_STATES: Final = ("22", "23", "54")  # SQLSTATE classes: bad data, a constraint, a program limit: the row's fault
 LOST_STATES: Final = ("08", "57P", "53")  # connection, shutdown or start, out of resources
 DOWN_STATES: Final = ("57014", "3D", "28")  # a statement's deadline; no such database; not let in
+SQLITE_AGAIN: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 AGAIN_STATES: Final = ("40001", "40P01", "55P03")  # serialization, deadlock, lock not available: surely rolled back
 
 
@@ -53,6 +55,7 @@ class Database(ABC):
         self.reader = reader
         self.writer = writer
         self._running: set[asyncio.Task[Any]] = set()
+        self._is_closed = False
 
     # what a kind of database says -------------------------------------------------------------------------------------
 
@@ -65,11 +68,12 @@ class Database(ABC):
 
     @abstractmethod
     async def prepare(self) -> None:
-        """What must be done once before the first transaction, under the lock."""
+        """What must be done before the first transaction, under the lock; `StorageMismatch` when it is another's."""
 
-    @abstractmethod
-    async def holds_foreign_tables(self, connection: AsyncConnection) -> bool:
-        """Without a schema version: is this somebody else's database?"""
+    @asynccontextmanager
+    async def bounded_read(self, connection: AsyncConnection) -> AsyncIterator[None]:
+        """Around the work of a reader: end it when it takes too long (PostgreSQL does so by itself)."""
+        yield
 
     async def after_write(self, connection: AsyncConnection) -> None:  # noqa: B027 - nothing to do is a fine answer
         """Called outside any transaction after a commit."""
@@ -129,7 +133,8 @@ class Database(ABC):
                 if self.dialect == "postgresql":
                     # changes the connection in place, until it goes back to the pool
                     await connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-                return await work(connection)
+                async with self.bounded_read(connection):
+                    return await work(connection)
         except (exc.SQLAlchemyError, OSError) as error:
             raise translated(error, committing=False) from error
 
@@ -156,6 +161,9 @@ class Database(ABC):
         return await retrying(attempt, work)
 
     async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._is_closed:
+            work.close()
+            raise StorageUnavailable("it was closed")
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -171,11 +179,14 @@ class Database(ABC):
         await self.read(lambda connection: connection.execute(text("SELECT 1")))
 
     async def close(self) -> None:
-        """Let running work end (10 s at most), then close the connections."""
+        """Let running work end (10 s at most), then close the connections; no new work begins."""
+        self._is_closed = True
         if self._running:
             await asyncio.wait(self._running, timeout=CLOSE_SECS)
-        for task in self._running:
-            task.cancel()
+        if self._running:
+            for task in self._running:
+                task.cancel()
+            await asyncio.wait(self._running, timeout=CLOSE_SECS)
         await self.reader.dispose()
         if self.writer is not self.reader:
             await self.writer.dispose()
@@ -189,6 +200,12 @@ def _may_try_again(state: RetryCallState) -> bool:
 def sqlstate(error: BaseException) -> str:
     """The SQLSTATE of a PostgreSQL error; empty when it has none."""
     return str(getattr(getattr(error, "orig", None), "sqlstate", None) or "")
+
+
+def _sqlite_code(error: BaseException) -> int | None:
+    """The primary result code of an SQLite error (the lowest byte; what is above says more of the same)."""
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(code, int) else None
 
 
 def is_row_error(error: BaseException) -> bool:
@@ -206,12 +223,14 @@ def translated(error: Exception, *, committing: bool) -> StorageError:
     """What a driver's error means to callers of storage."""
     detail = _first_line(error)
     state = sqlstate(error)
-    if state in AGAIN_STATES or "database is locked" in detail or "database table is locked" in detail:
+    sqlite_code = _sqlite_code(error)
+    if state in AGAIN_STATES or sqlite_code in SQLITE_AGAIN:
         return _Again(detail)
     if isinstance(error, OSError | exc.TimeoutError) or _is_lost(error, detail):
         return StorageUnavailable(detail, outcome_unknown=True) if committing else _Disconnected(detail)
-    # a deadline, no access (any more, or not yet), a full disk
-    if state.startswith(DOWN_STATES) or (isinstance(error, exc.OperationalError) and not state):
+    if state.startswith(DOWN_STATES) or (
+        isinstance(error, exc.OperationalError) and sqlite_code != sqlite3.SQLITE_ERROR
+    ):
         return StorageUnavailable(detail)
     return StorageFailed(detail)
 

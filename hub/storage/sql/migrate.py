@@ -8,9 +8,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hub.storage.errors import StorageMismatch
 from hub.storage.sql.database import Database
-from hub.storage.sql.schema import HEAD, hub_meta
+from hub.storage.sql.schema import HEAD, VERSION_TABLE, hub_meta
 
-VERSION_TABLE: Final = "hub_schema_version"  # not alembic's own name: a PostgreSQL database may be shared
 SCRIPTS: Final = "hub.storage.sql:migrations"
 
 
@@ -30,8 +29,6 @@ async def _bring_up(database: Database, connection: AsyncConnection) -> str:
     await database.lock_schema(connection)
     version = await connection.run_sync(_version)
     if version != HEAD:
-        if version is None and await database.holds_foreign_tables(connection):
-            raise StorageMismatch(f"{database.url} holds tables of another program; name another database")
         await connection.run_sync(_upgrade)
     storage_id = await connection.scalar(select(hub_meta.c.value).where(hub_meta.c.name == "storage_id"))
     if storage_id is None:

@@ -87,9 +87,6 @@ class PostgresDatabase(Database):
 
         await self.outside(run)
 
-    async def holds_foreign_tables(self, connection: AsyncConnection) -> bool:
-        return False  # a shared database is fine; a table of ours under another's name fails to be made, and says so
-
 
 def _address(url: str) -> tuple[URL, str | None]:
     """The address for the driver, and the TLS mode (libpq's word `sslmode`)."""

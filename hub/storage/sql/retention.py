@@ -1,7 +1,7 @@
 """Pruner: removes what the retention rules no longer keep, oldest first, a small step at a time."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Table, delete, false, func, or_, select
@@ -40,12 +40,17 @@ _OTHERS: Final = {
     "wave": _Kept(waves, waves.c.closed_at, waves.c.size + _WAVE_TASKS_BYTES, share=100),
 }
 _ENVELOPE: Final = _Kept(envelopes, envelopes.c.stored_at, envelopes.c.size)
+MAX_RULE: Final = 10**12  # 30 000 years, a terabyte: beyond any, and far from where numbers end
 RULE_KINDS: Final = frozenset(KINDS | set(_OTHERS))
 
 
 def check_rules(rules: Sequence[RetentionRule]) -> None:
-    """`BadValue` for a rule about something else."""
+    """`BadValue` for a rule about something else, or without sense."""
     for rule in rules:
+        for name in ("max_age_secs", "max_bytes"):
+            value = getattr(rule, name)
+            if value is not None and not 0 <= value <= MAX_RULE:
+                raise BadValue(name, value, f"a number from 0 to {MAX_RULE}, or none")
         if rule.kind not in RULE_KINDS:
             raise BadValue("kind of record", rule.kind, f"one of {', '.join(sorted(RULE_KINDS))}")
 
@@ -103,7 +108,7 @@ async def _remove_some(
     ).subquery()
     too_old: ColumnElement[bool] = false()
     if rule.max_age_secs is not None:
-        too_old = oldest.c.age < to_micros(now - timedelta(seconds=rule.max_age_secs))
+        too_old = oldest.c.age < to_micros(now) - int(rule.max_age_secs * 1_000_000)
     # the weight of what is older: a record leaves while what left before it was not enough
     older = func.sum(oldest.c.weight).over(order_by=[oldest.c.age, oldest.c.seq]) - oldest.c.weight
     judged = select(oldest.c.seq, (or_(too_old, older < excess)).label("leaves")).subquery()

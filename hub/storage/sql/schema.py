@@ -25,6 +25,9 @@ from hub.storage.sql.types import Bytes, Key, Micros, Name
 HEAD: Final = "0001"
 """The newest migration; a database that is there needs no alembic at start."""
 
+VERSION_TABLE: Final = "hub_schema_version"
+"""Not alembic's own name: a PostgreSQL database may be shared with other programs."""
+
 metadata = MetaData()
 
 

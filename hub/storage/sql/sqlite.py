@@ -15,16 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, event, text
+from sqlalchemy import URL, event, exc
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random
 
 from hub.storage.errors import StorageMismatch, StorageUnavailable
 from hub.storage.sql import sqlite_copies
 from hub.storage.sql.database import Database
+from hub.storage.sql.schema import VERSION_TABLE
 
 BUSY_SECS: Final = 10.0  # how long one statement waits for the file's lock; `Database` tries again after that
 READERS: Final = 4  # threads; more than the cores that a shared machine gives us brings nothing
+READ_SECS: Final = 30.0  # a query that takes longer is ended, as PostgreSQL does with its statement_timeout
 POOL_SECS: Final = 30.0  # how long a task waits for this process's own connections
 OPEN_LOCK_SECS: Final = 60.0  # a migration of a large database by another process may take its time
 WAL_BYTES: Final = 64 * 1024 * 1024  # beyond this a writer makes the log start again instead of letting it grow
@@ -74,8 +76,13 @@ class SqliteDatabase(Database):
         """Make the folder and the files when they are not there; the lock file, opened."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            # History holds private messages: the log files take the rights of the database file.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            try:
+                # History holds private messages: the log files take the rights of the database file. Only a new file
+                # is opened here: closing a descriptor of one in use drops all locks that SQLite has on it.
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            except FileExistsError:
+                if not self.path.is_file() or not os.access(self.path, os.R_OK | os.W_OK):
+                    raise StorageMismatch(f"{self.path} is not a file that can be written") from None
             return os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StorageMismatch(f"{self.path} cannot be opened for writing: {error.strerror}") from None
@@ -84,6 +91,9 @@ class SqliteDatabase(Database):
         def switch() -> None:
             connection = sqlite3.connect(self.path, timeout=BUSY_SECS, isolation_level=None)
             try:
+                names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+                if names and VERSION_TABLE not in names:  # left as it is, its journal mode too
+                    raise StorageMismatch(f"{self.path} holds tables of another program; name another file")
                 connection.execute("PRAGMA journal_mode = WAL")
             finally:
                 connection.close()
@@ -95,8 +105,22 @@ class SqliteDatabase(Database):
         except sqlite3.DatabaseError as error:
             raise StorageMismatch(f"{self.path}: {error}") from None
 
-    async def holds_foreign_tables(self, connection: AsyncConnection) -> bool:
-        return bool(await connection.scalar(text("SELECT count(*) FROM sqlite_master")))
+    @asynccontextmanager
+    async def bounded_read(self, connection: AsyncConnection) -> AsyncIterator[None]:
+        """End what takes too long in the thread where it runs: it holds one of few connections, and the log."""
+        raw: Any = (await connection.get_raw_connection()).driver_connection
+        interrupts: list[asyncio.Task[None]] = []  # (kept, so that none is collected before it ran)
+        timer = asyncio.get_running_loop().call_later(
+            READ_SECS, lambda: interrupts.append(asyncio.ensure_future(raw.interrupt()))
+        )
+        try:
+            yield
+        except exc.OperationalError as error:
+            if interrupts:
+                raise StorageUnavailable(f"a query took more than {READ_SECS:g} s and was ended") from error
+            raise
+        finally:
+            timer.cancel()
 
     async def backup(self, target: Path) -> None:
         await self.outside(partial(asyncio.to_thread, sqlite_copies.back_up, self.path, target))
@@ -121,13 +145,13 @@ class SqliteDatabase(Database):
         try:
             if self._wal.stat().st_size <= WAL_BYTES:
                 return
-        except FileNotFoundError:
+        except OSError:  # what was written is committed: nothing that happens here may say otherwise
             return
         raw: Any = (await connection.get_raw_connection()).driver_connection
         await raw.execute(f"PRAGMA busy_timeout = {CHECKPOINT_WAIT_MS}")
         try:
             await raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        except sqlite3.OperationalError:
+        except sqlite3.Error:
             pass  # a reader is in the way, or another does it: the next write tries again
         finally:
             await raw.execute(f"PRAGMA busy_timeout = {int(BUSY_SECS * 1000)}")

@@ -136,6 +136,30 @@ async def test_when_a_hub_comes_to_a_live_reader_nothing_comes_twice_or_out_of_o
     await hub.stop()
 
 
+@pytest.mark.durable_only
+async def test_a_reader_of_a_store_that_was_lost_hears_everything_in_the_new_one(
+    nats_server: NatsServer, hub: LiveHub, open_client: OpenClient
+) -> None:
+    alice = await open_client("alice")
+    inbox = (await open_client("bob")).inbox(retry_secs=0.2)
+    await inbox.wait_ready(5)
+
+    async def exchange(count: int) -> None:
+        for number in range(count):
+            await alice.send_to("bob", number)
+        for number in range(count):
+            message = await inbox.next(10)
+            assert message is not None
+            assert message.payload == number
+            message.ack()
+
+    await exchange(10)
+    await nats_server.restart(lose_store=True)
+    alice._sender._no_hub_secs = 10  # until the router has made the streams again
+    await exchange(20)  # more than there were: a floor of the old stream would hide some
+    assert inbox.state.mode is Mode.DURABLE
+
+
 async def test_a_second_reader_in_one_client_is_refused(nats_server: NatsServer, open_client: OpenClient) -> None:
     bob = await open_client("bob")
     inbox = await bob.inbox().start()

@@ -299,25 +299,6 @@ async def test_a_server_restart_goes_unnoticed_by_the_reader(
     assert inbox.state.mode is Mode.DURABLE
 
 
-async def test_a_store_that_was_lost_does_not_leave_the_reader_behind(
-    nats_server: NatsServer, durable: InboxStore, open_inbox: OpenInbox
-) -> None:
-    durable.ack_wait_secs = 0.2
-    inbox = await open_inbox()
-    for number in range(10):
-        await durable.put(number)
-    await take(inbox, 10)
-    await nats_server.restart(lose_store=True)
-    await eventually(lambda: durable.client.is_connected)
-    await durable.make_stream()
-    await durable.put("new life")
-    # The responder is the judge of a floor beyond the stream's end; the scripted one here makes what it is asked for.
-    await eventually(lambda: inbox.counters["attached"] >= 2)
-    await durable.delete_consumer()
-    await durable.make_consumer()
-    assert payloads(await take(inbox, 1)) == ["new life"]
-
-
 async def test_a_refusing_hub_is_asked_again_until_it_attaches(durable: InboxStore, open_inbox: OpenInbox) -> None:
     durable.answer = "refuse"
     await durable.put("kept")

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import structlog
 
 from hub.delivery import consumers, streams
 from hub.delivery.attach import AttachResponder
@@ -117,6 +118,37 @@ async def test_a_full_inbox_is_told_and_what_it_loses_is_counted(durable: Connec
     scrape = {s.name: s.value for family in metrics.collect() for s in family.samples if not s.labels}
     assert scrape["hub_evictions_total"] == 11
     assert scrape["hub_inboxes_full"] == 1
+
+
+async def test_the_watch_says_once_that_something_begins_and_once_that_it_is_over(
+    durable: Connection, js: JetStreamApi
+) -> None:
+    await consumers.ensure_inbox_consumer(js, CONFIG, "bob")
+    await mail(durable, "bob", 10)
+    watch = HealthWatch(durable, CONFIG)
+    with structlog.testing.capture_logs() as lines:
+        await watch.look()
+        await watch.look()
+        assert watch.describe()["level"] == "warn"
+        assert watch.warnings()[0].startswith("inbox bob: full: 10 unread")
+        await durable.jetstream().purge_stream("HUB_INBOX")
+        await watch.look()
+    said = [(line["about"], line["level"], line["log_level"]) for line in lines if line["event"] == "health"]
+    assert said == [("inbox bob", "warn", "warning"), ("inbox bob", "ok", "info")]
+    assert watch.describe() == {"level": "ok", "at": watch.report and watch.report.at, "findings": []}
+
+
+async def test_the_watch_goes_on_when_the_server_is_away(durable: Connection, nats_server: NatsServer) -> None:
+    watch = HealthWatch(durable, CONFIG, every_secs=0.1)
+    watch.start()
+    await eventually(lambda: watch.report is not None and not watch.failures())
+    await nats_server.kill()
+    await eventually(watch.failures)
+    await nats_server.start()
+    await eventually(lambda: not watch.failures(), within=20)
+    await watch.stop()
+    await watch.stop()
+    assert not durable.is_closed
 
 
 async def test_mail_for_an_identity_that_never_attached_is_shown(durable: Connection) -> None:

@@ -123,6 +123,41 @@ async def test_a_reply_subject_that_is_not_the_askers_is_not_answered(
     assert heard == []
 
 
+@pytest.mark.parametrize(("account", "is_routed"), [("A_alice", True), ("HUB", True), ("A_bob", False)])
+async def test_a_message_from_another_identitys_account_is_refused(
+    account: str, is_routed: bool, alice: Connection, metrics: RouterMetrics
+) -> None:
+    body = make(sender="alice", channel="room").body
+    headers = {"Nats-Request-Info": msgspec.json.encode({"acc": account}).decode()}
+
+    answer = msgspec.json.decode(
+        (await alice.request("hub.pub.alice.room", body, timeout_secs=5, headers=headers)).data
+    )
+
+    assert answer["ok"] is is_routed
+    assert metrics.dropped[Reason.BAD_IDENTITY] == (0 if is_routed else 1)
+
+
+async def test_agents_that_announce_themselves_are_recorded(
+    alice: Connection, metrics: RouterMetrics, tmp_path: Path
+) -> None:
+    payload = {"identity": "somebody-else", "capabilities": ["echo", 7], "metadata": {"version": "1"}}
+    register = make(sender="alice", channel="register", kind="control", payload=payload)
+    await alice.publish("hub.register.alice", register.body)
+    await alice.publish("hub.presence.alice", make(sender="alice", channel="presence", kind="status", payload={}).body)
+    await alice.publish("hub.register.alice", b"not an envelope")
+    storage = open_storage(f"sqlite:///{tmp_path / 'hub.db'}")
+    assert storage is not None
+    async with storage:
+
+        async def registered() -> bool:  # the presence may be recorded first, by the other router
+            agent = await storage.agents.get("alice")
+            return agent is not None and (agent.capabilities, agent.metadata) == (["echo"], {"version": "1"})
+
+        await eventually(registered, what="alice is known")
+        assert await storage.agents.get("somebody-else") is None
+
+
 async def test_no_router_means_nobody_answers(alice: Connection) -> None:
     with pytest.raises(NoResponders):
         await alice.request("hub.pub.alice.room", make(sender="alice", channel="room").body, timeout_secs=5)

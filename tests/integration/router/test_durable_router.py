@@ -1,5 +1,6 @@
 """The durable router against a real server: what is dropped, kept, told, retried."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,8 +16,9 @@ from hub.router.metrics import RouterMetrics
 from hub.router.rules import Home, Reason
 from hub.router.service import RouterService
 from hub.storage import Storage, open_storage
-from hub.storage.records import DeadLetter
-from tests.support.bus import connect, count_in, direct_messages, numbers, send_all, stored_in
+from hub.storage.errors import StorageUnavailable
+from hub.storage.records import DeadLetter, Position
+from tests.support.bus import connect, count_in, direct_messages, history, numbers, send_all, stored_in
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import eventually
 
@@ -254,6 +256,34 @@ async def test_a_deleted_consumer_is_made_again_and_nothing_is_lost(start_hub: A
 
     await eventually(lambda: hub.metrics.routed[Home.INBOX] == 20, within=20, what="routed after the repair")
     assert sorted(numbers(await stored_in(alice, "HUB_INBOX"))) == list(range(20))
+
+
+async def test_a_deleted_consumer_is_made_again_while_storage_is_down(
+    start_hub: Any, alice: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = await start_hub()
+    asked = asyncio.Event()
+    read = hub.storage.envelopes.mirror_position
+
+    async def is_down(_stream: str) -> Position | None:
+        asked.set()
+        raise StorageUnavailable("it is down")
+
+    monkeypatch.setattr(hub.storage.envelopes, "mirror_position", is_down)
+    js = alice.jetstream()
+    await js.delete_consumer("HUB_INBOX", f"mirror-{hub.storage.storage_id}")
+    async with asyncio.timeout(20):
+        await asked.wait()
+    await js.delete_consumer("HUB_INGRESS", "router")
+    await send_all(alice, direct_messages(10))
+    await eventually(lambda: hub.metrics.routed[Home.INBOX] == 10, within=20, what="routed after the repair")
+
+    monkeypatch.setattr(hub.storage.envelopes, "mirror_position", read)
+    await eventually(lambda: _has_history(hub, 10), within=20, what="mirrored after the repair")
+
+
+async def _has_history(hub: Hub, count: int) -> bool:
+    return len(await history(hub.storage)) == count
 
 
 async def test_storage_that_is_down_never_holds_up_delivery(

@@ -50,7 +50,7 @@ async def _share(path: Path, processes: int, secs: float) -> None:
 
 
 async def test_eight_processes_share_one_file_and_none_finds_it_locked(tmp_path: Path) -> None:
-    await _share(tmp_path / "hub.db", PROCESSES, 4.0)
+    await _share(tmp_path / "hub.db", PROCESSES, 2.5)
 
 
 @pytest.mark.soak
@@ -61,7 +61,7 @@ async def test_eight_processes_share_one_file_for_a_minute(tmp_path: Path) -> No
 async def test_a_writer_that_is_killed_again_and_again_leaves_whole_batches_and_its_position(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/hub.db"
     chance = random.Random(3)
-    for turn in range(4):
+    for turn in range(3):
         process = await _spawn(url, f"k{turn}", 60.0)
         assert process.stdout is not None
         acknowledged = 0

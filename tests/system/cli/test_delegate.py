@@ -18,8 +18,6 @@ from tests.support.scripted_worker import ScriptedWorker
 from tests.support.waiting import eventually
 from tests.system.cli.conftest import Run
 
-pytestmark = pytest.mark.hub
-
 ASK = ("delegate", "--from", "alice", "--to", "bob")
 
 
@@ -41,6 +39,7 @@ async def running(start: Run, bob: ScriptedWorker, *options: str) -> tuple[Comma
     return command, task
 
 
+@pytest.mark.hub
 async def test_the_result_alone_is_on_stdout_and_progress_on_stderr(start: Run, bob: ScriptedWorker) -> None:
     command = await start(
         *ASK, "--prompt", "-", "--payload", '{"depth": 2}', "--timeout", "60", stdin=b"gr\xc3\xb6\xc3\x9fe\n"
@@ -87,6 +86,7 @@ async def test_a_task_without_result_in_time_ends_with_3_and_goes_on(start: Run,
     assert bob.cancels == []
 
 
+@pytest.mark.hub
 async def test_ctrl_c_cancels_and_a_confirmed_cancel_ends_with_4(start: Run, bob: ScriptedWorker) -> None:
     command, task = await running(start, bob)
     await command.says("again:")

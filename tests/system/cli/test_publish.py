@@ -1,6 +1,9 @@
 """hub-publish, as a process: it says what became of the message, and its exit code says it again."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -76,3 +79,16 @@ async def test_the_reader_of_the_output_may_leave(start: Run, hub: HubProcess) -
     sent.close_stdout()
     assert await sent.ended() == 0
     assert sent.err == ""
+
+
+def test_closed_standard_streams_end_no_command_in_a_crash(tmp_path: Path) -> None:
+    """libuv aborts a process that closes a socket numbered 0 to 2."""
+    script = Path(sys.executable).parent / "hub-publish"
+    url = f"nats://127.0.0.1:{free_port()}"
+    line = f'"{script}" --from alice --to bob --url {url} --connect-timeout 0.5 hi'
+    for closed, said in (("<&- >&-", "cannot connect to NATS"), ("<&- >&- 2>&-", "")):
+        ended = subprocess.run(
+            ["sh", "-c", f"{line} {closed}"], check=False, capture_output=True, text=True, cwd=tmp_path, timeout=60
+        )
+        assert ended.returncode == 1, ended.stderr
+        assert said in ended.stderr

@@ -223,3 +223,10 @@ async def test_a_producer_redacts_and_names_what_it_appends(world: World) -> Non
     }  # fmt: skip
     assert (stored.id, stored.timestamp, stored.sequence) == ("call-1", "2026-01-02T03:04:05.006Z", 1)
     assert (await producer.append("agent_finished")).sequence == 2
+
+
+async def test_the_first_append_to_a_run_waits_for_a_backend_that_is_away(world: World, stream: FakeStream) -> None:
+    run = world.run()
+    await run.page()  # the stream has been checked
+    stream.faults.down = 3
+    assert (await run.append("one")).sequence == 1

@@ -2,10 +2,11 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from hub.mailbox import Outcome, Refuse, State, Task, Verdict
-from hub.protocol import parse
+from hub.protocol import BadName, Envelope, parse
 from tests.support.mailboxes import WORKER, Mailboxes, answers, dm, drain, run_one
 
 
@@ -239,3 +240,19 @@ async def test_a_cancelled_caller_leaves_no_half_done_work(mailboxes: Mailboxes)
     # Whatever became of the call, the envelope comes again (it was not acked) and is one turn.
     await mailbox.accept(envelope, Task())
     assert len(await mailbox.turns.claim(10)) == 1
+
+
+@pytest.mark.parametrize("member", ["sender", "channel"])
+async def test_an_envelope_that_nobody_could_be_answered_for_is_refused_before_it_is_written(
+    mailboxes: Mailboxes, member: str
+) -> None:
+    mailbox = await mailboxes.open()
+    envelope = dm(id="t1")
+    broken = Envelope(
+        msgspec.structs.replace(envelope.meta, **{member: "in box"}), envelope.payload_json, envelope.body
+    )
+    with pytest.raises(BadName):
+        mailbox.accept(broken, Task())
+    with pytest.raises(BadName):
+        mailbox.accept(envelope, Task(), reply_channel="inbox.ann")
+    assert await mailbox.turns.open() == []

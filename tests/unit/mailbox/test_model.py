@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -113,6 +114,12 @@ class MailboxMachine(RuleBasedStateMachine):
         self.in_hand: dict[int, Turn] = {}
         self.seen_answers: Counter[tuple[str, str, str]] = Counter()
         self.last_outbox_seq = 0
+        for number in range(3):
+            self.accept("ann", f"first-{number}", False)
+        for session in ("s1", "s2"):
+            self.start("ann", f"start-{session}", session, 0)
+            self.send("ann", f"send-{session}", session)
+        self.claim(3)
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):
@@ -140,17 +147,16 @@ class MailboxMachine(RuleBasedStateMachine):
             self.model.answer(seq, envelope)
         return accepted, True
 
-    @rule(sender=SENDERS, envelope_id=IDS)
-    def accept_task(self, sender: str, envelope_id: str) -> None:
-        accepted, is_known = self.take(sender, envelope_id, Task())
-        if not is_known:
-            assert accepted.seq == self.model.add((sender, envelope_id), "task", self.now)
-
-    @rule(sender=SENDERS, envelope_id=IDS)
-    def refuse(self, sender: str, envelope_id: str) -> None:
-        _, is_known = self.take(sender, envelope_id, Refuse(Outcome.failed("rejected", "no")))
-        if not is_known:
+    @rule(sender=SENDERS, envelope_id=IDS, is_refused=st.sampled_from([False, False, False, True]))
+    def accept(self, sender: str, envelope_id: str, is_refused: bool) -> None:
+        request = Refuse(Outcome.failed("rejected", "no")) if is_refused else Task()
+        accepted, is_known = self.take(sender, envelope_id, request)
+        if is_known:
+            return
+        if is_refused:
             self.refused((sender, envelope_id))
+        else:
+            assert accepted.seq == self.model.add((sender, envelope_id), "task", self.now)
 
     def refused(self, envelope: tuple[str, str]) -> None:
         early = self.model.early.pop(envelope, None)  # a refusal is a refusal, cancelled or not
@@ -158,9 +164,23 @@ class MailboxMachine(RuleBasedStateMachine):
         if early is not None:
             self.model.early[envelope] = early
 
-    @rule(sender=SENDERS, envelope_id=IDS, session=SESSIONS, content=st.integers(0, 3), attempt=st.integers(1, 3))
-    def start(self, sender: str, envelope_id: str, session: str, content: int, attempt: int) -> None:
-        content = content // 3  # mostly the same
+    @rule(
+        what=st.sampled_from(["start", "start", "send", "send", "send", "close"]),
+        sender=SENDERS,
+        envelope_id=IDS,
+        session=SESSIONS,
+        content=st.integers(0, 5),
+    )
+    def session(self, what: str, sender: str, envelope_id: str, session: str, content: int) -> None:
+        if what == "send":
+            self.send(sender, envelope_id, session)
+        elif what == "close":
+            self.close(sender, envelope_id, session)
+        else:
+            self.start(sender, envelope_id, session, content)
+
+    def start(self, sender: str, envelope_id: str, session: str, number: int) -> None:
+        content, attempt = number // 5, number  # mostly the same content
         name, envelope = (sender, session), (sender, envelope_id)
         accepted, is_known = self.take(sender, envelope_id, start_of(session, {"content": content, "attempt": attempt}))
         if is_known:
@@ -185,7 +205,6 @@ class MailboxMachine(RuleBasedStateMachine):
                 else:
                     turn.is_cancelled = True
 
-    @rule(sender=SENDERS, envelope_id=IDS, session=SESSIONS)
     def send(self, sender: str, envelope_id: str, session: str) -> None:
         _, is_known = self.take(sender, envelope_id, Send(session_id=session))
         if is_known:
@@ -196,7 +215,6 @@ class MailboxMachine(RuleBasedStateMachine):
         else:
             self.model.add((sender, envelope_id), "send", self.now, (sender, session))
 
-    @rule(sender=SENDERS, envelope_id=IDS, session=SESSIONS)
     def close(self, sender: str, envelope_id: str, session: str) -> None:
         _, is_known = self.take(sender, envelope_id, Close(session_id=session))
         if is_known:
@@ -213,6 +231,7 @@ class MailboxMachine(RuleBasedStateMachine):
             if turn.kind != "close" and turn.state in {"held", "queued", "delayed"}:
                 self.model.end(seq, "cancelled")
 
+    @precondition(lambda self: any(turn.state in {"queued", "delayed"} for turn in self.model.turns))
     @rule(limit=st.integers(1, 3))
     def claim(self, limit: int) -> None:
         for turn in self.model.turns:
@@ -323,7 +342,7 @@ class MailboxMachine(RuleBasedStateMachine):
     def time_passes(self, secs: int) -> None:
         self.mailboxes.clock.advance(secs)
 
-    @rule(runs_again=st.booleans(), rescues=st.booleans())
+    @rule(runs_again=st.booleans(), rescues=st.sampled_from([True, True, False]))
     def process_dies(self, runs_again: bool, rescues: bool) -> None:
         self.mailbox = self.runner.run(self.mailboxes.restart(self.mailbox))
         for seq in self.in_hand:
@@ -402,9 +421,14 @@ class MailboxMachine(RuleBasedStateMachine):
 
 
 MailboxMachine.TestCase.settings = settings(
-    max_examples=30,
-    stateful_step_count=50,
+    max_examples=15,
+    stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestMailboxBesideItsModel = MailboxMachine.TestCase
+
+
+@pytest.mark.soak
+class TestMailboxBesideItsModelForLong(MailboxMachine.TestCase):  # type: ignore[misc]
+    settings = settings(MailboxMachine.TestCase.settings, max_examples=500, stateful_step_count=80)

@@ -147,11 +147,14 @@ async def test_a_damaged_file_is_set_aside_and_the_mailbox_waits_for_the_word(
     assert kept.read_bytes() == content
 
 
-async def test_a_log_without_its_file_is_set_aside_not_deleted(mailboxes: Mailboxes) -> None:
+async def test_a_log_without_its_file_is_a_damaged_mailbox_and_kept(mailboxes: Mailboxes) -> None:
     mailboxes.folder.mkdir()
     log = database_file(mailboxes.folder, WORKER).with_name("mailbox-worker-1.db-wal")
     log.write_bytes(b"frames")
-    await mailboxes.open()
+    for _ in range(2):
+        with pytest.raises(MailboxDamaged):
+            await mailboxes.open()
+    await mailboxes.open(fresh=True)
     (kept,) = mailboxes.folder.glob("mailbox-worker-1.damaged-*.db-wal")
     assert kept.read_bytes() == b"frames"
 

@@ -70,3 +70,11 @@ async def test_taking_in_small_steps_gives_each_row_once(mailboxes: Mailboxes) -
     assert [row.seq for row in taken] == sorted({row.seq for row in taken})
     assert len(taken) == 50
     assert len({row.publish_id for row in taken}) == 50
+
+
+async def test_large_results_are_taken_a_few_at_a_time(mailboxes: Mailboxes) -> None:
+    mailbox = await mailboxes.open()
+    large = "x" * 7_000_000
+    for number in range(4):
+        await mailbox.outbox.add(f"lane {number}", Outgoing(channel="news", body=large.encode()))
+    assert [len(await mailbox.outbox.take()) for _ in range(3)] == [2, 2, 0]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hub.mailbox import (
+    IdentityInUse,
     MailboxBroken,
     MailboxBusy,
     MailboxClosed,
@@ -21,7 +22,8 @@ from hub.mailbox import (
 )
 from hub.mailbox.transaction import Tx
 from hub.mailbox.writer import BATCH_MOST
-from tests.support.mailboxes import Mailboxes, dm, held_writer
+from tests.support.mailboxes import Mailboxes, dm, held_writer, run_one
+from tests.support.waiting import eventually
 
 
 async def test_what_arrives_during_a_commit_is_one_commit_of_at_most_256(mailboxes: Mailboxes) -> None:
@@ -223,3 +225,50 @@ async def test_the_log_stays_small_under_many_commits_and_looks(mailboxes: Mailb
 async def _look_on_and_on(mailboxes: Mailboxes) -> None:
     while True:
         await mailboxes._opened[0].turns.open(50)
+
+
+async def test_turns_of_a_claim_that_was_cancelled_go_back_with_their_attempts(mailboxes: Mailboxes) -> None:
+    mailbox = await mailboxes.open()
+    for _ in range(3):
+        await mailbox.accept(dm(), Task())
+    async with held_writer(mailbox):
+        claiming = asyncio.ensure_future(mailbox.turns.claim(2))
+        await asyncio.sleep(0)
+        claiming.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await claiming
+    await mailbox._writer.submit(lambda tx: None)  # what was given back is behind nothing
+    assert [(turn.attempts, turn.epoch) for turn in await mailbox.turns.claim(3)] == [(1, 2), (1, 2), (1, 1)]
+
+
+async def test_an_opening_that_was_cancelled_does_not_keep_the_identity(mailboxes: Mailboxes) -> None:
+    opening = asyncio.ensure_future(mailboxes.open())
+    await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+
+    async def opens() -> bool:
+        try:
+            await mailboxes.open()
+        except IdentityInUse:
+            return False
+        return True
+
+    await eventually(opens)
+
+
+async def test_a_row_whose_sent_was_cancelled_can_be_taken_again_or_is_gone(mailboxes: Mailboxes) -> None:
+    mailbox = await mailboxes.open()
+    await mailbox.accept(dm(), Task())
+    await run_one(mailbox)
+    (row,) = await mailbox.outbox.take()
+    async with held_writer(mailbox):
+        marking = asyncio.ensure_future(mailbox.outbox.sent(row))
+        await asyncio.sleep(0)
+        marking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await marking
+        assert await mailbox.outbox.take() == [row]
+    await mailbox._writer.submit(lambda tx: None)
+    assert await mailbox.outbox.count() == 0

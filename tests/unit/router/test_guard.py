@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from hub.delivery.nats_client import header_lines
 from hub.router import guard
+from hub.router.rules import trace_lines
 
 HONEST = "hub.pub.alice.room"
 
@@ -70,3 +71,42 @@ def test_a_message_from_outside_the_ingress_is_dropped(subject: str) -> None:
 @given(st.binary(max_size=200))
 def test_no_header_block_crashes_the_guard(bytes_: bytes) -> None:
     guard.check(HONEST, header_lines(b"NATS/1.0\r\n" + bytes_))
+
+
+LINES = st.sampled_from(
+    [
+        b"Nats-Msg-Id: 0123",
+        b"Nats-Msg-Id: hub-router:a:b:c",
+        b"Nats-Msg-Id:  hub-router:a:b:c",
+        b"Nats-Msg-Id:hub-router:a:b:c",
+        b"Nats-Msg-Id: \x0bhub-router:x",
+        b"nats-msg-id: x",
+        b"Nats-Expected-Stream: HUB_INGRESS",
+        b"Nats-Stream: HUB_INBOX",
+        b"Status: 404",
+        b"traceparent: 00-a-b-01",
+        b"X-Anything: 1",
+        b"",
+        b" ",
+    ]
+)
+
+
+@given(st.lists(LINES, max_size=5), st.booleans())
+def test_what_is_ordinary_at_one_look_passes_the_guard_and_carries_nothing_on(lines: list[bytes], is_cut: bool) -> None:
+    headers = block(*lines)[: -2 if is_cut else None]
+    if guard.is_ordinary(headers):
+        assert guard.check(HONEST, header_lines(headers)) is None
+        assert trace_lines(header_lines(headers)) == b""
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_that_the_guard_refuses_are_ordinary(bytes_: bytes) -> None:
+    headers = b"NATS/1.0\r\nNats-Msg-Id: " + bytes_ + b"\r\n\r\n"
+    if guard.check(HONEST, header_lines(headers)) is not None:
+        assert not guard.is_ordinary(headers)
+
+
+@pytest.mark.parametrize("lines", [(), (b"Nats-Msg-Id: 0123",), (b"Nats-Expected-Stream: S", b"Nats-Msg-Id: 0123")])
+def test_what_clients_send_is_ordinary(lines: tuple[bytes, ...]) -> None:
+    assert guard.is_ordinary(block(*lines))

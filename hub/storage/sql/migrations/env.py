@@ -2,8 +2,7 @@
 
 from alembic import context
 
-from hub.storage.sql.migrate import VERSION_TABLE
-from hub.storage.sql.schema import metadata
+from hub.storage.sql.schema import VERSION_TABLE, metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -9,13 +9,13 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hub.storage import Storage, StorageMismatch, StorageUnavailable, open_storage
+from hub.storage import Storage, StorageFailed, StorageMismatch, StorageUnavailable, open_storage
 from hub.storage.records import Sighting
 from hub.storage.sql import migrate
-from hub.storage.sql.schema import HEAD, metadata
+from hub.storage.sql.schema import HEAD, VERSION_TABLE, metadata
 from hub.storage.sql.storage import SqlStorage
 from tests.support.postgres import Postgres
 
@@ -28,7 +28,7 @@ def opened(url: str) -> Storage:
 
 async def test_the_migrations_make_the_schema_that_the_code_works_with(storage_url: str) -> None:
     def differences(connection: Connection) -> list[object]:
-        options = {"version_table": migrate.VERSION_TABLE, "compare_type": True}
+        options = {"version_table": VERSION_TABLE, "compare_type": True}
         return compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
 
     async def compare(connection: AsyncConnection) -> list[object]:
@@ -86,18 +86,18 @@ def made_by(path: Path, *statements: str) -> str:
 async def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     storage = opened(made_by(path, "CREATE TABLE turns (id)"))
+    before = path.read_bytes()
     with pytest.raises(StorageMismatch, match="another program"):
         await storage.open()
     await storage.close()
-    tables = sqlite3.connect(path).execute("SELECT name FROM sqlite_master").fetchall()
-    assert tables == [("turns",)]
+    assert path.read_bytes() == before
 
 
 async def test_a_newer_versions_database_is_refused_with_the_way_out(tmp_path: Path) -> None:
     path = tmp_path / "hub.db"
     async with opened(f"sqlite:///{path}"):
         pass
-    storage = opened(made_by(path, f"UPDATE {migrate.VERSION_TABLE} SET version_num = '9999'"))
+    storage = opened(made_by(path, f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))
     with pytest.raises(StorageMismatch, match="use the newer version"):
         await storage.open()
     await storage.close()
@@ -111,7 +111,7 @@ async def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
         await storage.open()
     await storage.close()
     folder = opened(f"sqlite:///{tmp_path}")
-    with pytest.raises(StorageMismatch, match="directory"):
+    with pytest.raises(StorageMismatch, match="not a file"):
         await folder.open()
     await folder.close()
 
@@ -132,3 +132,23 @@ async def test_a_file_that_another_keeps_locked_is_unavailable_and_not_broken(
         holder.execute("ROLLBACK")
         holder.close()
         assert (await storage.agents.record([Sighting(identity="ann")])).stored == 1
+
+
+async def test_a_query_without_an_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hub.storage.sql.sqlite.READ_SECS", 0.2)
+    forever = text("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
+    storage = opened(f"sqlite:///{tmp_path}/hub.db")
+    assert isinstance(storage, SqlStorage)
+    async with storage, asyncio.timeout(20):
+        with pytest.raises(StorageUnavailable, match="took more than"):
+            await storage._database.read(lambda connection: connection.execute(forever))
+        assert (await storage.envelopes.query()).items == []
+
+
+async def test_a_database_whose_tables_somebody_took_away_says_that_it_failed(tmp_path: Path) -> None:
+    path = tmp_path / "hub.db"
+    async with opened(f"sqlite:///{path}") as storage:
+        made_by(path, "DROP TABLE envelopes")
+        with pytest.raises(StorageFailed, match="the database refused: no such table: envelopes"):
+            await storage.envelopes.query()
+        assert (await storage.agents.find()).items == []
