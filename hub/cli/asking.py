@@ -28,6 +28,7 @@ Since = Annotated[
 ]
 
 LIMIT: Final = 50
+ANSWER_SECS: Final = 12.0  # above the API's own deadline for what these commands ask
 POLL_SECS: Final = 1.0
 MOST_POLL_SECS: Final = 10.0  # while nobody answers
 OVERLAP: Final = timedelta(seconds=60)
@@ -52,7 +53,7 @@ def ask_api(
             raise CommandError("who asks? give --identity ID, or set NATS_HUB_IDENTITY", Exit.USAGE)
         connection = await Connection.open(settings, name=name, timeout_secs=connect_timeout)
         try:
-            return await work(Queries(connection))
+            return await work(Queries(connection, timeout_secs=ANSWER_SECS))
         finally:
             await connection.close()
 
@@ -94,7 +95,7 @@ class Follower:
     Args:
         queries: who asks.
         op, items: the list and its name in the answer.
-        params: its filter; `since` is the follower's own once it follows.
+        params: its filter.
         time_of: the time by which the list is ordered.
         key_of: what tells a record from another.
         show: writes one.
@@ -124,16 +125,18 @@ class Follower:
     async def show_newest(self, limit: int) -> None:
         """Show the newest ones."""
         self._take(await newest_first(self._queries, self._op, self._params, self._items, limit=limit))
+        # What is older than these was not asked for, and is looked at again: it counts as shown.
+        for raw in await self._look_again():
+            if self._time_of(raw) <= self._newest:
+                self._shown.setdefault(self._key_of(raw), self._time_of(raw))
 
     async def follow(self, out: Output) -> None:
         """Show what comes; while nobody answers, say so once and go on trying."""
         wait_secs = POLL_SECS
         while not out.is_broken:
             await asyncio.sleep(wait_secs)
-            since = format_time(self._newest - OVERLAP)
-            self._params["since"] = max(since, self._params.get("since") or since)
             try:
-                raws = await newest_first(self._queries, self._op, self._params, self._items, limit=None)
+                raws = await self._look_again()
             except (NoApi, RequestTimedOut, QueryRefused) as error:
                 if isinstance(error, QueryRefused) and error.code != "unavailable":
                     raise
@@ -143,6 +146,11 @@ class Follower:
                 continue
             wait_secs = POLL_SECS
             self._take(raws)
+
+    async def _look_again(self) -> list[Raw]:
+        since = format_time(self._newest - OVERLAP)
+        asked = {**self._params, "since": max(since, self._params.get("since") or since)}
+        return await newest_first(self._queries, self._op, asked, self._items, limit=None)
 
     def _take(self, raws: list[Raw]) -> None:
         for raw in reversed(raws):
