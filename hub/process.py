@@ -23,7 +23,7 @@ from hub.delivery.health import HealthWatch
 from hub.delivery.jetstream import JetStreamApi
 from hub.delivery.micro import MicroService
 from hub.delivery.refusals import ConfigError, ConfigNotReadable
-from hub.delivery.settings import ConnectSettings
+from hub.delivery.settings import DEFAULT_JS_PREFIX, ConnectSettings, require_js_prefix
 from hub.protocol import BadName, names, subjects
 from hub.router.metrics import RouterMetrics
 from hub.router.service import RouterService
@@ -69,6 +69,7 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
         metrics: `host:port` of the HTTP endpoint; None serves none.
         bound: refuse a server that lets the hub be anonymous.
         api_admins: identities that may do everything in the query API; none: what `NATS_HUB_API_ADMINS` says.
+        agent_js_prefix: where agents find JetStream's API, as the attach tells them.
         verbose: debug lines too.
     """
 
@@ -79,6 +80,7 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
     metrics: str | None = None
     bound: bool = False
     api_admins: tuple[str, ...] = ()
+    agent_js_prefix: str = DEFAULT_JS_PREFIX
     verbose: bool = False
 
 
@@ -103,6 +105,7 @@ async def serve(
         config = delivery_config.load(options.delivery_config, environ) if options.durable else None
         address = parse_address(options.metrics) if options.metrics else None
         admins = _api_admins(options, environ)
+        require_js_prefix(options.agent_js_prefix, "--agent-js-prefix")
         storage = _storage(options, environ)
     except ConfigNotReadable as error:
         log.error("cannot start", error=str(error))  # noqa: TRY400 - the text says it all, a traceback nothing
@@ -248,7 +251,9 @@ class HubProcess:
             await streams.verify(JetStreamApi(connection), self._config, deadline_secs=VERIFY_SECS)
         if "attach" in self._options.roles and self._config is not None:
             counts = AttachMetrics(self._registry)
-            self._attach = AttachResponder(connection, self._config, on_outcome=counts.take)
+            self._attach = AttachResponder(
+                connection, self._config, agent_js_prefix=self._options.agent_js_prefix, on_outcome=counts.take
+            )
             await self._attach.start()
             await self._serve_micro(
                 "hub-attach",
