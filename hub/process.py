@@ -360,11 +360,14 @@ async def require_bound(settings: ConnectSettings) -> None:
 
     Raises:
         ServerNotBound: an anonymous connection was taken.
+        CannotConnect: nothing said no to it: whether the server lets anybody in is not known.
     """
-    anonymous = ConnectSettings(servers=settings.servers, ca=settings.ca)
     try:
-        connection = await Connection.open(anonymous, name="hub bound-check", timeout_secs=5.0)
-    except CannotConnect:
-        return
+        connection = await Connection.open(settings.anonymous(), name="hub bound-check", timeout_secs=5.0)
+    except CannotConnect as error:
+        # A refused client certificate looks like any lost connection; only where we have one can it be that.
+        if error.is_final or settings.certificate is not None:
+            return
+        raise
     await connection.close()
     raise ServerNotBound(settings.shown_servers)

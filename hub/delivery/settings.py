@@ -111,6 +111,10 @@ class ConnectSettings(msgspec.Struct, frozen=True, kw_only=True):
         if (self.certificate is None) != (self.key is None):
             raise BadSettings("NATS_CERT and NATS_KEY go together: set both or neither")
 
+    def anonymous(self) -> "ConnectSettings":
+        """The same servers without any credentials, also without those in the addresses."""
+        return ConnectSettings(servers=tuple(map(_without_credentials, self.servers)), ca=self.ca)
+
     @property
     def inbox_prefix(self) -> str:
         """The prefix of private reply subjects: one's own when there is an identity."""
