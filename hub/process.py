@@ -29,7 +29,7 @@ from hub.router.metrics import RouterMetrics
 from hub.router.service import RouterService
 from hub.service import logs
 from hub.service.exits import Exit
-from hub.service.http import BadAddress, HttpEndpoint, Readiness, parse_address
+from hub.service.http import BadAddress, CannotListen, HttpEndpoint, Readiness, parse_address
 from hub.service.notify import notify
 from hub.service.paths import state_dir
 from hub.service.signals import StopRequest, stop_on_signals
@@ -117,6 +117,9 @@ async def serve(
         process = HubProcess(options, settings, config, storage, address, api_admins=admins, on_step=on_step)
         try:
             return await process.live(stop)
+        except CannotListen as error:
+            log.error("cannot start", error=str(error))  # noqa: TRY400
+            return Exit.UNAVAILABLE
         except StorageMismatch as error:
             log.error("cannot start", error=str(error))  # noqa: TRY400
             return Exit.CONFIG
@@ -137,7 +140,11 @@ def _storage(options: HubOptions, environ: Mapping[str, str]) -> Storage | None:
     url = options.db or environ.get("NATS_HUB_DB")
     if url is None:
         folder = state_dir(environ)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            hint = "set NATS_HUB_STATE_DIR to a folder that can be made, or --db"
+            raise BadSettings(f"cannot make the state folder {folder}: {error.strerror or error}; {hint}") from error
         url = f"sqlite:///{folder / 'hub.db'}"
         log.info("history is kept in the state folder", db=url, state_dir=str(folder))
     return open_storage(url)
@@ -309,6 +316,8 @@ class HubProcess:
         if is_asked:
             log.info("stopping", signal=stop.signal.name if stop.signal else None)
             return Exit.OK
+        if isinstance(connection.death, StorageMismatch):
+            raise connection.death  # no start will help
         log.error("a part of this process died; leaving, so that it is started anew")
         return Exit.ERROR
 
