@@ -16,7 +16,8 @@ from hub.storage.records import DEAD_DATA_BYTES, NewDeadLetter
 
 log = structlog.get_logger(__name__)
 
-MOST_WAITING: Final = 1024  # 64 MiB of the largest ones: routing must not grow without bound while storage is down
+MOST_WAITING: Final = 1024  # routing must not grow without bound while storage is down
+MOST_HEADER_TEXT: Final = 65_536  # characters of names and values, as many as bytes of the body are kept
 
 
 class DeadLetters:
@@ -67,7 +68,7 @@ class DeadLetters:
             subject=subject,
             sender=drop.sender,
             envelope_id=drop.envelope_id,
-            headers=dict(headers),
+            headers=_kept(headers),
             data=body[:DEAD_DATA_BYTES],
             size=len(body),
             received_at=datetime.now(UTC),
@@ -75,9 +76,21 @@ class DeadLetters:
         if self._queue is None:
             self._lost(letter, "there is no storage")
         else:
-            self._queue.offer(letter)
+            self._queue.offer(letter, len(letter.data) + sum(map(len, letter.headers.values())))
 
     def _lost(self, letter: NewDeadLetter, why: str) -> None:
         self._metrics.dead_letters_lost += 1
         digest = hashlib.sha256(letter.data).hexdigest()
         log.warning("dead letter not kept", why=why, reason=letter.reason, size=letter.size, sha256=digest)
+
+
+def _kept(headers: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The headers, the first ones as far as there is room."""
+    kept: dict[str, str] = {}
+    room = MOST_HEADER_TEXT
+    for name, value in headers:
+        kept[name[:room]] = value[: max(0, room - len(name))]
+        room -= len(name) + len(value)
+        if room <= 0:
+            break
+    return kept
