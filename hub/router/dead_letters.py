@@ -11,6 +11,7 @@ from hub.delivery.connection import Connection
 from hub.router.metrics import RouterMetrics
 from hub.router.rules import Drop
 from hub.router.write_behind import WriteBehind
+from hub.service.flood import FloodBrake
 from hub.storage import Storage
 from hub.storage.records import DEAD_DATA_BYTES, NewDeadLetter
 
@@ -31,6 +32,7 @@ class DeadLetters:
 
     def __init__(self, connection: Connection, storage: Storage | None, metrics: RouterMetrics) -> None:
         self._metrics = metrics
+        self._brake = FloodBrake()
         self._queue: WriteBehind[NewDeadLetter] | None = None
         if storage is not None:
             self._queue = WriteBehind(
@@ -51,17 +53,27 @@ class DeadLetters:
         if self._queue is not None:
             await self._queue.stop()
 
-    def put(self, subject: str, headers: Sequence[tuple[str, str]], body: bytes, drop: Drop) -> None:
-        """Log and keep a dropped message; returns at once."""
-        log.warning(
-            "dropped",
-            reason=drop.reason.value,
-            detail=drop.detail,
-            subject=subject[:200],
-            sender=drop.sender,
-            id=drop.envelope_id,
-            size=len(body),
-        )
+    def put(
+        self, subject: str, headers: Sequence[tuple[str, str]], body: bytes, drop: Drop, *, dead_id: str | None = None
+    ) -> None:
+        """Log and keep a dropped message; returns at once.
+
+        Args:
+            subject, headers, body: the message as it came.
+            drop: why it goes nowhere.
+            dead_id: names the message, so that the same one again is kept once; None: there is no second time.
+        """
+        if self._brake.lets_through():
+            log.warning(
+                "dropped",
+                reason=drop.reason.value,
+                detail=drop.detail,
+                subject=subject[:200],
+                sender=drop.sender,
+                id=drop.envelope_id,
+                size=len(body),
+                lines_held_back=self._brake.take_held_back(),
+            )
         letter = NewDeadLetter(
             reason=drop.reason.value,
             detail=drop.detail,
@@ -72,6 +84,7 @@ class DeadLetters:
             data=body[:DEAD_DATA_BYTES],
             size=len(body),
             received_at=datetime.now(UTC),
+            dead_id=dead_id,
         )
         if self._queue is None:
             self._lost(letter, "there is no storage")
@@ -80,8 +93,9 @@ class DeadLetters:
 
     def _lost(self, letter: NewDeadLetter, why: str) -> None:
         self._metrics.dead_letters_lost += 1
-        digest = hashlib.sha256(letter.data).hexdigest()
-        log.warning("dead letter not kept", why=why, reason=letter.reason, size=letter.size, sha256=digest)
+        if self._brake.lets_through():
+            digest = hashlib.sha256(letter.data).hexdigest()
+            log.warning("dead letter not kept", why=why, reason=letter.reason, size=letter.size, sha256=digest)
 
 
 def _kept(headers: Sequence[tuple[str, str]]) -> dict[str, str]:

@@ -200,7 +200,10 @@ class DurableRouter:
         """End a message that can never be delivered: counted, logged, kept as a dead letter, never retried."""
         message = taken.message
         self._metrics.dropped[drop.reason] += 1
-        self._dead_letters.put(message.subject, header_lines(message.header_block), message.data, drop)
+        delivery = taken.delivery
+        dead_id = f"{delivery.stored_ns:x}-{delivery.stream_sequence:x}"  # a lost +TERM brings it again
+        headers = header_lines(message.header_block)
+        self._dead_letters.put(message.subject, headers, message.data, drop, dead_id=dead_id)
         if drop.reason in TOLD_TO_SENDER:
             self._tell_sender(drop)
         self._answer(message, TERM)

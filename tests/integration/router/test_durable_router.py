@@ -155,9 +155,8 @@ async def test_ten_thousand_malformed_messages_stop_nothing(start_hub: Any, alic
 
     await eventually(lambda: count_in(alice, "HUB_INBOX"), within=30, what="the good one behind them")
 
-    assert hub.metrics.dropped[Reason.UNDECODABLE] == 10_000
-    kept = 10_000 - hub.metrics.dead_letters_lost
-    assert len(await hub.dead(min(kept, 100))) == 100, "they are kept, up to what the queue holds"
+    assert hub.metrics.dropped[Reason.UNDECODABLE] >= 10_000, "one that comes again is counted again"
+    assert len(await hub.dead(100)) == 100, "they are kept, up to what the queue holds"
 
 
 async def test_a_message_too_large_for_its_stream_is_dropped_and_its_sender_told(
