@@ -156,7 +156,12 @@ class ContinuousPull:
         self.in_hand += 1
         if self.asked > 0:
             self.asked -= 1
-        self._callback(message)
+        try:
+            self._callback(message)
+        except Exception:
+            # It comes again and again after ack_wait: each time it would take a place of the window for good.
+            self.done()
+            raise
         if self.asked <= 0:
             self._ask()
 

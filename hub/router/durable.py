@@ -99,6 +99,7 @@ class DurableRouter:
         await self._publisher.stop(drain_secs=DRAIN_SECS)
         if self._clock_keeper is not None:
             self._clock_keeper.cancel()
+            await asyncio.wait({self._clock_keeper})
             self._clock_keeper = None
         if not await self._connection.flush():
             log.warning("stopped while disconnected: unacked messages come again after ack_wait")
@@ -161,7 +162,7 @@ class DurableRouter:
         most, delivered = self._config.router_max_deliver, taken.delivery.delivered
         if outcome.err_code == TOO_LARGE_FOR_STREAM:
             self._drop(taken, _dropped(decided, Reason.TOO_LARGE, outcome.description))
-        elif 0 < most <= delivered:
+        elif 0 < most <= delivered and not self._is_draining:  # what a stop cuts off has not failed
             detail = f"failed {delivered} times, last: {outcome.description}"
             self._drop(taken, _dropped(decided, Reason.EXHAUSTED, detail))
         else:
