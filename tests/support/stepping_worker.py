@@ -1,4 +1,7 @@
-"""A worker that kills itself with SIGKILL at a step: `python -m tests.support.stepping_worker STEP HANDLER IDENTITY`."""
+"""A worker that kills itself with SIGKILL at a step.
+
+python -m tests.support.stepping_worker STEP HANDLER IDENTITY
+"""
 
 import os
 import signal

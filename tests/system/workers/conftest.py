@@ -62,7 +62,7 @@ class Bench:
     def worker(
         self, handler: str, identity: str | None = None, *arguments: str, home: Path | None = None
     ) -> HubProcess:
-        """A worker that is not started yet; `handler` of tests/support/handlers.py, or a built-in with a colon before."""
+        """A worker, not started yet; `handler` of tests/support/handlers.py, or a built-in with a colon before."""
         who = identity or self.name()
         named = [handler.removeprefix(":")] if handler.startswith(":") else ["--handler", f"{HANDLERS}:{handler}"]
         return self.process("workers", "run", *named, "--identity", who, *arguments, home=home)
