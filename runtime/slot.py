@@ -6,14 +6,11 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Final
 
-from runtime.bell import FOREVER, Bell
+from runtime.bell import FOREVER
 from runtime.child import Child, ChildSpec
-from runtime.logs.events import EventLog
-from runtime.logs.pump import LogPump
-from runtime.paths import StateDir
 from runtime.plan import ProcessPlan
-from runtime.reaper import Reaper
 from runtime.restart import Ending, Finished, GiveUp, History, Restart, decide, describe
+from runtime.surroundings import Surroundings
 
 _PROBE_POLL_SECS: Final = 0.05  # while it starts
 _PROBE_SECS: Final = 2.0  # once it is ready
@@ -39,40 +36,6 @@ class State(StrEnum):
 
 
 RESTING: Final = frozenset({State.STOPPED, State.FINISHED, State.FAILED})
-
-
-class Surroundings:
-    """What the replicas share.
-
-    Attributes:
-        bell, pump, reaper, log: see there.
-        state_dir: where notify sockets are made.
-        held_fds: locks that every shim holds.
-        is_ready: is a process, by name, ready?
-        on_give_up: told of a `stop_all` process that was given up.
-        environ: more environment, known only at run time (the embedded server's address).
-    """
-
-    def __init__(
-        self,
-        *,
-        pump: LogPump,
-        log: EventLog,
-        state_dir: StateDir,
-        held_fds: tuple[int, ...],
-        is_ready: Callable[[str], bool],
-        on_give_up: Callable[[str, str], None],
-    ) -> None:
-        self.bell = Bell()
-        self.pump = pump
-        self.reaper = Reaper()
-        self.log = log
-        self.state_dir = state_dir
-        self.held_fds = held_fds
-        self.is_ready = is_ready
-        self.on_give_up = on_give_up
-        self.environ: dict[str, str] = {}
-        self.starts = 0
 
 
 class Slot:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ class Announcer:
         identity: the agent.
         capabilities: what it can do, words that `agent.find` looks for.
         metadata: more about it.
-        presence: more members for its presence (a worker's `takeover`).
+        presence: more members for its presence (a worker's `takeover`); a function is asked at each announcement.
 
     Attributes:
         instance: random for each process; two of one identity tell themselves apart by it.
@@ -46,18 +46,13 @@ class Announcer:
         *,
         capabilities: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
-        presence: Mapping[str, Any] | None = None,
+        presence: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.instance = secrets.token_hex(8)
         self.started_at = format_time(datetime.now(UTC))
         self._connection = connection
         self._identity = identity
-        self._presence = {
-            **(presence or {}),
-            "identity": identity,
-            "instance": self.instance,
-            "started_at": self.started_at,
-        }
+        self._presence = presence
         self._registration = {
             "identity": identity,
             "capabilities": list(capabilities),
@@ -97,7 +92,9 @@ class Announcer:
             await asyncio.sleep(pause_secs)
 
     def _make_presence(self) -> Envelope:
-        return make(sender=self._identity, channel="presence", kind="status", payload=self._presence)
+        more = self._presence() if callable(self._presence) else self._presence or {}
+        own = {"identity": self._identity, "instance": self.instance, "started_at": self.started_at}
+        return make(sender=self._identity, channel="presence", kind="status", payload={**more, **own})
 
     def _make_registration(self) -> Envelope:
         return make(sender=self._identity, channel="register", kind="control", payload=self._registration)

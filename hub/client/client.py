@@ -1,7 +1,7 @@
 """HubClient: what agents and tools import to talk through a hub."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -139,7 +139,7 @@ class HubClient:
         *,
         capabilities: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
-        presence: Mapping[str, Any] | None = None,
+        presence: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
     ) -> Announcer:
         """Begin to announce this agent, once a client; see `Announcer`."""
         if self._announcer is None:

@@ -8,6 +8,7 @@ import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential
 
 from hub.client.errors import NoHub, NotSent, SendRefused, SendUnconfirmed
+from hub.client.publish_answer import TOO_LARGE_ERRORS, StoreError, decode_publish_answer
 from hub.delivery.connection import Connection, header_size
 from hub.delivery.errors import NoResponders, NotConnected, RequestTimedOut
 from hub.protocol import Envelope, TooLarge, names, subjects
@@ -22,7 +23,6 @@ NO_HUB_SECS: Final = 2.0  # a reload makes a hole of milliseconds in service imp
 FIRST_PAUSE_SECS: Final = 0.05
 LONGEST_PAUSE_SECS: Final = 0.5
 
-_TOO_LARGE_ERRORS: Final = frozenset({10054})  # "message size exceeds maximum allowed"
 _UNAVAILABLE_STATUS: Final = 503  # JetStream for the moment has no leader or no resources
 
 
@@ -50,29 +50,8 @@ class SendReceipt(msgspec.Struct, frozen=True):
         return self.mode == "durable"
 
 
-class _StoreError(msgspec.Struct):
-    code: int = 0
-    err_code: int = 0
-    description: str = ""
-
-
-class _Answer(msgspec.Struct):
-    """Either a stream's publish ack or a core router's word."""
-
-    stream: str = ""
-    seq: int = 0
-    duplicate: bool = False
-    ok: bool | None = None
-    mode: str = ""
-    error: _StoreError | str | None = None
-    code: str = ""
-
-
 class _TryAgain(Exception):
     """Not sent this time; another try may do."""
-
-
-_decode_answer = msgspec.json.Decoder(_Answer).decode
 
 
 class Sender:
@@ -201,12 +180,12 @@ class _Sending:
 
     def _read(self, body: bytes, *, is_first_use: bool) -> SendReceipt:
         try:
-            answer = _decode_answer(body)
+            answer = decode_publish_answer(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             log.warning("an answer to a send that is none", subject=self._subject, size=len(body))
             self._is_unknown = True
             raise _TryAgain("the answer could not be read") from None
-        if isinstance(answer.error, _StoreError):
+        if isinstance(answer.error, StoreError):
             raise self._refused_by_store(answer.error)
         if answer.ok is False:
             raise SendRefused(self._envelope, str(answer.error or "no reason given"), code=answer.code or "internal")
@@ -222,10 +201,10 @@ class _Sending:
         self._is_unknown = True
         raise _TryAgain("the answer says nothing")
 
-    def _refused_by_store(self, error: _StoreError) -> Exception:
+    def _refused_by_store(self, error: StoreError) -> Exception:
         if error.code == _UNAVAILABLE_STATUS and error.err_code != 0 and error.err_code not in _FULL_ERRORS:
             return _TryAgain(f"the store is not available ({error.description})")
-        code = "too_large" if error.err_code in _TOO_LARGE_ERRORS else "unavailable"
+        code = "too_large" if error.err_code in TOO_LARGE_ERRORS else "unavailable"
         return SendRefused(self._envelope, error.description, code=code, err_code=error.err_code)
 
 

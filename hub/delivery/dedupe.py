@@ -13,12 +13,12 @@ class AckedMemory:
     handed out again.
 
     Args:
-        most: how many are remembered.
+        most: how many are remembered; 0 for a reader that remembers on its disk.
     """
 
     def __init__(self, most: int = ACKED_MOST) -> None:
-        if most < 1:
-            raise ValueError(f"expected room for at least 1, got {most}")
+        if most < 0:
+            raise ValueError(f"expected room for 0 or more, got {most}")
         self._most = most
         self._done: OrderedDict[tuple[str, str], None] = OrderedDict()
 

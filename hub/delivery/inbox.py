@@ -52,7 +52,7 @@ class Inbox:
         callback, sink: see above; at most one.
         observer: sees each new message before its reader; must neither block nor settle it.
         window: at most this many durable messages unacked in this process.
-        remembered: so many acked messages are remembered to drop their repeats.
+        remembered: so many acked messages are remembered to drop their repeats; 0 when the user remembers on disk.
         judge_payload: drop messages whose payload receivers refuse; False leaves that to the user.
         attach_timeout_secs: for one attach.
         retry_secs: how often the attach is tried again while nobody answers it.

@@ -116,6 +116,7 @@ class Ledger:
         message.reply = incoming.reply
         message.sequence = sequence
         message.delivered = delivery.delivered
+        message.pending = delivery.pending
         message.pull = pull
         if held is None:
             self._take_in(message)

@@ -23,14 +23,27 @@ class InboxMessage:
         envelope: the decoded envelope.
         payload: its decoded payload (None when the inbox does not judge payloads; use `envelope.payload` then).
         delivered: how often the server delivered it, this time included; 1 when it came live. No proof of anything.
+        pending: how many the server had behind it for this identity when it delivered it; 0 when it came live.
     """
 
-    __slots__ = ("_settler", "delivered", "envelope", "is_handed", "is_settled", "payload", "pull", "reply", "sequence")
+    __slots__ = (
+        "_settler",
+        "delivered",
+        "envelope",
+        "is_handed",
+        "is_settled",
+        "payload",
+        "pending",
+        "pull",
+        "reply",
+        "sequence",
+    )
 
     def __init__(self, settler: Settler, envelope: Envelope, payload: Any) -> None:
         self.envelope = envelope
         self.payload = payload
         self.delivered = 1
+        self.pending = 0
         self.is_handed = False  # given to its user; False while it waits in the inbox
         self.is_settled = False
         # Of the inbox: where an ack goes (empty: nowhere), its place in the stream, and the pull whose window it fills.

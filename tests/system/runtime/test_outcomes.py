@@ -170,7 +170,7 @@ async def test_a_transient_one_that_ends_well_is_finished(zoo: UpProcess) -> Non
 
 
 async def test_the_good_ones_notice_nothing(zoo: UpProcess) -> None:
-    for label in ("good.0", "deaf.0", "notify.0"):
+    for label in ("good.0", "notify.0"):
         replica = zoo.replica(label)
         assert (replica["state"], replica["starts"]) == ("ready", 1), replica
         assert replica["memory_bytes"] > 1_000_000

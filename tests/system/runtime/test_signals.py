@@ -88,6 +88,7 @@ async def test_an_environment_with_nothing_in_it(make_up: MakeUp) -> None:
     up.client = type(up.client)(up.state)
     await up.start()
     await eventually(lambda: up.lines_of("one.0") == ["/nonexistent one"])
+    assert up.events("no home directory: the state is kept in the current one; set NATS_HUB_STATE_DIR")
     assert (up.home / ".state" / "runtime").stat().st_mode & 0o077 == 0
     assert await up.stop() == 0
 
