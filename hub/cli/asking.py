@@ -120,15 +120,12 @@ class Follower:
         self._key_of = key_of
         self._show = show
         self._shown: dict[object, datetime] = {}
-        self._newest = datetime.now(UTC) - OVERLAP
+        self._newest = datetime.now(UTC) - timedelta(days=1)  # of an empty list; this clock may be ahead of the hub's
+        self._has_looked = False
 
     async def show_newest(self, limit: int) -> None:
         """Show the newest ones."""
         self._take(await newest_first(self._queries, self._op, self._params, self._items, limit=limit))
-        # What is older than these was not asked for, and is looked at again: it counts as shown.
-        for raw in await self._look_again():
-            if self._time_of(raw) <= self._newest:
-                self._shown.setdefault(self._key_of(raw), self._time_of(raw))
 
     async def follow(self, out: Output) -> None:
         """Show what comes; while nobody answers, say so once and go on trying."""
@@ -145,6 +142,12 @@ class Follower:
                 wait_secs = min(2 * wait_secs, MOST_POLL_SECS)
                 continue
             wait_secs = POLL_SECS
+            if not self._has_looked:
+                # What is older than the newest ones was not asked for: it counts as shown.
+                self._has_looked = True
+                for raw in raws:
+                    if self._time_of(raw) <= self._newest:
+                        self._shown.setdefault(self._key_of(raw), self._time_of(raw))
             self._take(raws)
 
     async def _look_again(self) -> list[Raw]:
