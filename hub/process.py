@@ -25,13 +25,13 @@ from hub.delivery.health import HealthWatch
 from hub.delivery.jetstream import JetStreamApi
 from hub.delivery.micro import MicroService
 from hub.delivery.refusals import ConfigError, ConfigNotReadable
-from hub.delivery.settings import ConnectSettings
+from hub.delivery.settings import DEFAULT_JS_PREFIX, ConnectSettings, require_js_prefix
 from hub.protocol import BadName, names, subjects
 from hub.router.metrics import RouterMetrics
 from hub.router.service import RouterService
 from hub.service import logs
 from hub.service.exits import Exit
-from hub.service.http import BadAddress, HttpEndpoint, Readiness, parse_address
+from hub.service.http import BadAddress, CannotListen, HttpEndpoint, Readiness, parse_address
 from hub.service.notify import notify
 from hub.service.paths import state_dir
 from hub.service.signals import StopRequest, stop_on_signals
@@ -71,6 +71,7 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
         metrics: `host:port` of the HTTP endpoint; None serves none.
         bound: refuse a server that lets the hub be anonymous.
         api_admins: identities that may do everything in the query API; none: what `NATS_HUB_API_ADMINS` says.
+        agent_js_prefix: where agents find JetStream's API, as the attach tells them.
         verbose: debug lines too.
     """
 
@@ -81,6 +82,7 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
     metrics: str | None = None
     bound: bool = False
     api_admins: tuple[str, ...] = ()
+    agent_js_prefix: str = DEFAULT_JS_PREFIX
     verbose: bool = False
 
 
@@ -105,6 +107,7 @@ async def serve(
         config = delivery_config.load(options.delivery_config, environ) if options.durable else None
         address = parse_address(options.metrics) if options.metrics else None
         admins = _api_admins(options, environ)
+        require_js_prefix(options.agent_js_prefix, "--agent-js-prefix")
         storage = _storage(options, environ)
     except ConfigNotReadable as error:
         log.error("cannot start", error=str(error))  # noqa: TRY400 - the text says it all, a traceback nothing
@@ -116,6 +119,9 @@ async def serve(
         process = HubProcess(options, settings, config, storage, address, api_admins=admins, on_step=on_step)
         try:
             return await process.live(stop)
+        except CannotListen as error:
+            log.error("cannot start", error=str(error))  # noqa: TRY400
+            return Exit.UNAVAILABLE
         except StorageMismatch as error:
             log.error("cannot start", error=str(error))  # noqa: TRY400
             return Exit.CONFIG
@@ -136,7 +142,11 @@ def _storage(options: HubOptions, environ: Mapping[str, str]) -> Storage | None:
     url = options.db or environ.get("NATS_HUB_DB")
     if url is None:
         folder = state_dir(environ)
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            hint = "set NATS_HUB_STATE_DIR to a folder that can be made, or --db"
+            raise BadSettings(f"cannot make the state folder {folder}: {error.strerror or error}; {hint}") from error
         url = f"sqlite:///{folder / 'hub.db'}"
         log.info("history is kept in the state folder", db=url, state_dir=str(folder))
     return open_storage(url)
@@ -250,7 +260,9 @@ class HubProcess:
             await streams.verify(JetStreamApi(connection), self._config, deadline_secs=VERIFY_SECS)
         if "attach" in self._options.roles and self._config is not None:
             counts = AttachMetrics(self._registry)
-            self._attach = AttachResponder(connection, self._config, on_outcome=counts.take)
+            self._attach = AttachResponder(
+                connection, self._config, agent_js_prefix=self._options.agent_js_prefix, on_outcome=counts.take
+            )
             await self._attach.start()
             await self._serve_micro(
                 "hub-attach",
@@ -306,6 +318,8 @@ class HubProcess:
         if is_asked:
             log.info("stopping", signal=stop.signal.name if stop.signal else None)
             return Exit.OK
+        if isinstance(connection.death, StorageMismatch):
+            raise connection.death  # no start will help
         log.error("a part of this process died; leaving, so that it is started anew")
         return Exit.ERROR
 
@@ -357,11 +371,14 @@ async def require_bound(settings: ConnectSettings) -> None:
 
     Raises:
         ServerNotBound: an anonymous connection was taken.
+        CannotConnect: nothing said no to it: whether the server lets anybody in is not known.
     """
-    anonymous = ConnectSettings(servers=settings.servers, ca=settings.ca)
     try:
-        connection = await Connection.open(anonymous, name="hub bound-check", timeout_secs=5.0)
-    except CannotConnect:
-        return
+        connection = await Connection.open(settings.anonymous(), name="hub bound-check", timeout_secs=5.0)
+    except CannotConnect as error:
+        # A refused client certificate looks like any lost connection; only where we have one can it be that.
+        if error.is_final or settings.certificate is not None:
+            return
+        raise
     await connection.close()
     raise ServerNotBound(settings.shown_servers)

@@ -38,11 +38,9 @@ def _process(process: ProcessPlan) -> dict[str, Any]:
     }
     environment["PROCESS_NAME"] = {"value": process.name, "source": "up"}
     environment["PROCESS_INDEX"] = {"value": "0, 1, …", "source": "up"}
-    replicas = []
-    for index in range(process.settings.replicas):
-        # What up adds only when it starts a child is not known yet.
-        later = {name: f"${name}" for name in ("NATS_URL", "NOTIFY_SOCKET", "READY_FD", "WATCHDOG_USEC")}
-        replicas.append(process.command.argv(later | process.environ_of(index)))
+    # The embedded server's address is known only when it runs.
+    later = {"NATS_URL": "$NATS_URL"}
+    replicas = [process.command.argv(later | process.environ_of(n)) for n in range(process.settings.replicas)]
     first = replicas[0][0] if replicas else ""
     return {
         "name": process.name,

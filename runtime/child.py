@@ -25,6 +25,8 @@ ORPHAN_GRACE_SECS: Final = 2.0
 """From SIGTERM to SIGKILL when the supervisor or the leader died: with the looks in between well below 5 s."""
 
 _DRAIN_SECS: Final = 5.0  # the pipes' ends close with the last process; one that escaped may hold them
+_SWEEP_SECS: Final = 5.0  # what a killed shim left; a process that the kernel cannot kill must not hold us for ever
+_SWEEP_POLL_SECS: Final = 0.05
 _SHIM: Final = str(Path(shim.__file__).resolve())
 
 Command = Literal["t", "i", "u", "h", "k"]
@@ -265,26 +267,35 @@ class Child:
             clean = self._is_empty
         if not clean:
             self._cause = self._cause or "its shim was killed"
-            self._sweep()
-        self._closing = asyncio.get_running_loop().create_task(self._close(), name=f"close {self.spec.label}")
+        self._closing = asyncio.get_running_loop().create_task(self._close(clean), name=f"close {self.spec.label}")
 
-    def _sweep(self) -> None:
-        """The shim is dead: the kernel killed the leader (Linux); end what it left, which is ours now (subreaper)."""
-        seen = shim.parents()
-        address = f"NOTIFY_SOCKET={self._notify_address}".encode()
-        for pid in [*shim.descendants(self.pid, self.pid, seen), self.pid] if self.pid else []:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        for pid, (parent, _) in seen.items():
-            with contextlib.suppress(OSError):
-                # Only what carries this child's address: as PID 1 we adopt strangers too.
-                if parent in {os.getpid(), self.shim_pid} and address in Path(
-                    f"/proc/{pid}/environ"
-                ).read_bytes().split(b"\0"):
+    async def _sweep(self) -> None:
+        """The shim was killed: the kernel killed the leader along (Linux), the rest is for us to find and kill.
+
+        Whatever carries this run's notify address in its environment came from it, in whichever session it is now; as a
+        subreaper we are asked again and again, because what is killed may leave children of its own.
+        """
+        deadline = self._bell.now() + _SWEEP_SECS
+        while (found := self._leftovers()) and self._bell.now() < deadline:
+            for pid in found:
+                with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(_SWEEP_POLL_SECS)
 
-    async def _close(self) -> None:
+    def _leftovers(self) -> list[int]:
+        seen = shim.parents()
+        found = set(shim.descendants(self.pid, self.pid, seen)) if self.pid else set()
+        address = f"NOTIFY_SOCKET={self._notify_address}".encode()
+        for pid in seen:
+            with contextlib.suppress(OSError):  # ended, or another user's; or no /proc: then the walk is all there is
+                if pid == self.pid or address in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    found.add(pid)
+        return sorted(found)
+
+    async def _close(self, clean: bool) -> None:
         """Read what is left of its output, then tell its end: the last lines belong to it."""
+        if not clean:
+            await self._sweep()
         deadline = self._bell.now() + _DRAIN_SECS
         for stream in self._streams:
             self._pump.begin(stream, self.pid)

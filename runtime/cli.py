@@ -137,7 +137,7 @@ def _check(options: argparse.Namespace, _: EarlySignals) -> int:
 def _status(options: argparse.Namespace, _: EarlySignals) -> int:
     from runtime import tables  # noqa: PLC0415
 
-    data = _client().ask("status", timeout_secs=_QUICK_SECS, name=options.name, lines=options.lines)
+    data = _client().ask("status", within_secs=_QUICK_SECS, name=options.name, lines=options.lines)
     _answer(options, data, tables.status)
     return Exit.OK
 
@@ -150,7 +150,7 @@ def _top(options: argparse.Namespace, _: EarlySignals) -> int:
     client = _client()
     is_terminal = sys.stdout.isatty()
     while True:
-        data = client.ask("status", timeout_secs=_QUICK_SECS, name=options.name)
+        data = client.ask("status", within_secs=_QUICK_SECS, name=options.name)
         if is_terminal and not options.json:
             sys.stdout.write("\x1b[H\x1b[2J")
         _answer(options, data, tables.status)
@@ -159,25 +159,25 @@ def _top(options: argparse.Namespace, _: EarlySignals) -> int:
 
 
 def _start(options: argparse.Namespace, _: EarlySignals) -> int:
-    data = _client().ask("start", timeout_secs=_LONG_SECS, name=options.name)
+    data = _client().ask("start", within_secs=_LONG_SECS, name=options.name)
     _answer(options, data, lambda data: f"ready: {', '.join(data['started'])}")
     return Exit.OK
 
 
 def _stop(options: argparse.Namespace, _: EarlySignals) -> int:
-    data = _client().ask("stop", timeout_secs=_LONG_SECS, name=options.name, **_given_timeout(options))
+    data = _client().ask("stop", within_secs=_LONG_SECS, name=options.name, **_given_timeout(options))
     _answer(options, data, lambda data: f"stopped: {', '.join(data['stopped'])}")
     return Exit.OK
 
 
 def _restart(options: argparse.Namespace, _: EarlySignals) -> int:
-    data = _client().ask("restart", timeout_secs=_LONG_SECS, name=options.name)
+    data = _client().ask("restart", within_secs=_LONG_SECS, name=options.name)
     _answer(options, data, lambda data: f"restarted: {', '.join(data['restarted'])}")
     return Exit.OK
 
 
 def _drain(options: argparse.Namespace, _: EarlySignals) -> int:
-    data = _client().ask("drain", timeout_secs=_LONG_SECS, name=options.name, **_given_timeout(options))
+    data = _client().ask("drain", within_secs=_LONG_SECS, name=options.name, **_given_timeout(options))
     _answer(options, data, lambda data: f"drained: {', '.join(data['drained'])}")
     return Exit.OK
 
@@ -187,7 +187,7 @@ def _scale(options: argparse.Namespace, _: EarlySignals) -> int:
     if not (name and number.isascii() and number.isdigit()):
         sys.stderr.write(f"expected NAME=N as in worker=3, found {options.target!r}\n")
         return Exit.USAGE
-    data = _client().ask("scale", timeout_secs=_LONG_SECS, name=name, replicas=int(number), **_given_timeout(options))
+    data = _client().ask("scale", within_secs=_LONG_SECS, name=name, replicas=int(number), **_given_timeout(options))
     _answer(options, data, lambda data: "\n".join([f"{name}: {data['replicas']} replicas", *data["not_drained"]]))
     return Exit.OK
 
@@ -195,26 +195,25 @@ def _scale(options: argparse.Namespace, _: EarlySignals) -> int:
 def _logs(options: argparse.Namespace, _: EarlySignals) -> int:
     from runtime import log_view  # noqa: PLC0415
 
-    folder = _state_dir().logs
-    lines = log_view.read_all(log_view.logs_of(folder, options.name), max(0, options.lines))
+    view = log_view.LogView(_state_dir().logs, options.name)
+    lines = view.history(max(0, options.lines))
     width = max((len(line.process) for line in lines), default=8)
 
     def show(line: log_view.ShownLine) -> None:
         text = msgspec.json.encode(line).decode() if options.json else log_view.render(line, width)
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
-    following = log_view.follow(folder, options.name) if options.follow else iter(())
     for line in lines:
         show(line)
     sys.stdout.flush()
-    for line in following:
+    for line in view.follow() if options.follow else ():
         show(line)
         sys.stdout.flush()
     return Exit.OK
 
 
 def _reload(options: argparse.Namespace, _: EarlySignals) -> int:
-    data = _client().ask("reload", timeout_secs=_LONG_SECS)
+    data = _client().ask("reload", within_secs=_LONG_SECS)
     _answer(options, data, lambda data: "\n".join(data["changes"]) or "nothing changed")
     return Exit.OK
 

@@ -1,8 +1,6 @@
 """The control client: one command to the running `up`, one answer. Blocking; imports little: `status` is quick."""
 
-import contextlib
 import errno
-import os
 import socket
 import time
 from typing import Any, Final
@@ -10,11 +8,12 @@ from typing import Any, Final
 import msgspec
 
 from runtime.errors import NotRunning, Refused, SupervisorError
-from runtime.locks import read_holder
+from runtime.locks import is_free, read_holder
 from runtime.paths import StateDir, socket_path
 
 _CONNECT_SECS: Final = 5.0
 _LEAVE_SECS: Final = 10.0
+_LEAVE_POLL_SECS: Final = 0.02
 
 
 class TimedOut(SupervisorError):
@@ -33,16 +32,16 @@ class ControlClient:
     def __init__(self, state_dir: StateDir) -> None:
         self._state_dir = state_dir
 
-    def ask(self, command: str, *, timeout_secs: float, **fields: Any) -> Any:
+    def ask(self, command: str, *, within_secs: float, **fields: Any) -> Any:
         """Send a command and return the answer's data.
 
         Raises:
             NotRunning: no `up` runs there.
             Refused: it said no.
-            TimedOut: no answer within `timeout_secs`.
+            TimedOut: no answer within `within_secs`.
         """
         with self._connect() as channel:
-            return self._ask(channel, command, timeout_secs, fields)
+            return self._ask(channel, command, within_secs, fields)
 
     def down(self, *, timeout_secs: float) -> None:
         """Stop everything, and return when `up` is gone.
@@ -61,15 +60,10 @@ class ControlClient:
             except OSError:
                 pass
         deadline = time.monotonic() + _LEAVE_SECS
-        while holder is not None and time.monotonic() < deadline:
-            with contextlib.suppress(PermissionError):
-                try:
-                    os.kill(holder.pid, 0)
-                except ProcessLookupError:
-                    return
+        while time.monotonic() < deadline and not is_free(self._state_dir.lock_file):
             if read_holder(self._state_dir.lock_file) != holder:
-                return
-            time.sleep(0.02)
+                return  # the next `up` has it already
+            time.sleep(_LEAVE_POLL_SECS)
 
     def _ask(self, channel: socket.socket, command: str, timeout_secs: float, fields: dict[str, Any]) -> Any:
         request = {"command": command} | {key: value for key, value in fields.items() if value is not None}

@@ -19,6 +19,9 @@ _SHELL_WORDS: Final = frozenset(
     | {"source", "trap", "ulimit", "umask", "unset", "until", "wait", "while"}
 )
 
+CHILD_ONLY: Final = frozenset({"NOTIFY_SOCKET", "READY_FD", "WATCHDOG_USEC", "WATCHDOG_PID"})
+"""Variables that are made for each start of a child: whoever needs one in the command line has a shell expand it."""
+
 
 class UnsetVariable(ValueError):
     """A command names a variable that is not set; the name is in `name`."""
@@ -161,7 +164,10 @@ def _variable(text: str, position: int, parts: list[str | Variable]) -> int:
     match = _VARIABLE.match(text, position)
     if match is None:
         raise _NeedsShell(f"expansion {text[position : position + 2]}")
-    parts.append(Variable(match[1] or match[2]))
+    name = match[1] or match[2]
+    if name in CHILD_ONLY:
+        raise _NeedsShell(f"${name}, which only the child is given")
+    parts.append(Variable(name))
     return match.end()
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from runtime.bell import FOREVER
 from runtime.errors import Refused
 from runtime.plan import ProcessPlan
-from runtime.slot import RESTING, Slot, State, Surroundings
+from runtime.slot import RESTING, Slot, State
+from runtime.surroundings import Surroundings
 
 
 class Group:
@@ -68,7 +69,7 @@ class Group:
     def stop(self, secs: float | None = None) -> None:
         """The operator, or the end of `up`, wants it down: SIGTERM, and SIGKILL after `secs`."""
         self.is_stopped = True
-        by = self.bell.now() + (self.plan.settings.stop_timeout_secs if secs is None else secs)
+        by = self.bell.now() + (self.plan.settings.stop_timeout_secs if secs is None else max(0.0, secs))
         for slot in self.everyone:
             slot.want_down(by)
 

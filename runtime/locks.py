@@ -7,10 +7,14 @@ import fcntl
 import os
 import time
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from runtime.errors import AlreadyRuns
+
+_LOOKS: Final = 3
+_LOOK_SECS: Final = 0.05
 
 
 class Holder(msgspec.Struct):
@@ -46,12 +50,29 @@ def lock_as_up(path: Path) -> int:
         AlreadyRuns: another one has it.
     """
     fd = try_lock(path)
+    for _ in range(_LOOKS):
+        if fd is not None:
+            break
+        time.sleep(_LOOK_SECS)  # somebody who only looks whether it is free (`down`) holds it for a moment
+        fd = try_lock(path)
     if fd is None:
         holder = read_holder(path)
         raise AlreadyRuns(str(path.parent.parent), holder.pid if holder else 0, holder.since if holder else "")
     os.ftruncate(fd, 0)
     os.pwrite(fd, msgspec.json.encode(Holder(os.getpid(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))), 0)
     return fd
+
+
+def is_free(path: Path) -> bool:
+    """Does nobody hold the lock?"""
+    try:
+        fd = try_lock(path)
+    except FileNotFoundError:
+        return True
+    if fd is None:
+        return False
+    os.close(fd)
+    return True
 
 
 def read_holder(path: Path) -> Holder | None:

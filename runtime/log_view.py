@@ -3,6 +3,7 @@
 import heapq
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -44,76 +45,76 @@ def logs_of(folder: Path, name: str | None) -> list[Path]:
     return found
 
 
-def read_all(paths: list[Path], lines: int) -> list[ShownLine]:
-    """The last `lines` lines of all of them together, in the order of time; 0: all."""
-    merged: Iterator[ShownLine] = heapq.merge(*(_read(path) for path in paths), key=lambda line: line.at)
-    if not lines:
-        return list(merged)
-    kept: list[ShownLine] = []
-    for line in merged:
-        kept.append(line)
-        if len(kept) > 2 * lines:
-            del kept[:-lines]
-    return kept[-lines:]
+class LogView:
+    """The lines of some processes: what is there, and from then on what comes. Nothing between the two is lost.
+
+    Args:
+        folder: of the log files.
+        name: of a process or a replica; None: all.
+
+    Raises:
+        Refused: there is no such log.
+    """
+
+    def __init__(self, folder: Path, name: str | None) -> None:
+        self._folder = folder
+        self._name = name
+        self._readers = {path: LogReader(path) for path in logs_of(folder, name)}
+
+    def history(self, lines: int) -> list[ShownLine]:
+        """The last `lines` lines of all of them together, in the order of time; 0: all."""
+        histories = [reader.history(lines) for reader in self._readers.values()]
+        merged = list(heapq.merge(*histories, key=lambda line: line.at))
+        return merged[-lines:] if lines else merged
+
+    def follow(self) -> Iterator[ShownLine]:
+        """What comes after that, also of processes that start later; never ends."""
+        while True:
+            for path in logs_of(self._folder, self._name):
+                if path not in self._readers:
+                    self._readers[path] = LogReader(path)
+            lines = [line for reader in self._readers.values() for line in reader.new_lines()]
+            yield from sorted(lines, key=lambda line: line.at)
+            if not lines:
+                time.sleep(_POLL_SECS)
 
 
-def _read(path: Path) -> Iterator[ShownLine]:
-    for file in files_of(path):
-        reader = LineReader()
-        with file.open("rb") as opened:
-            while data := opened.read(_READ_BYTES):
-                for line in reader.feed(data):
-                    yield _shown(path, line.at, line.stream, line.text)
+class LogReader:
+    """Reads one log over its turns."""
 
-
-def follow(folder: Path, name: str | None) -> Iterator[ShownLine]:
-    """New lines from now on, also of processes that start later; never ends."""
-    followed: dict[Path, Follower] = {}
-    is_first = True
-    while True:
-        try:
-            paths = logs_of(folder, name)
-        except Refused:
-            paths = []
-        for path in paths:
-            if path not in followed:
-                followed[path] = Follower(path, from_end=is_first)
-        is_first = False
-        lines = [line for follower in followed.values() for line in follower.new_lines()]
-        yield from sorted(lines, key=lambda line: line.at)
-        if not lines:
-            time.sleep(_POLL_SECS)
-
-
-class Follower:
-    """Follows one log file over its turns."""
-
-    def __init__(self, path: Path, *, from_end: bool) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO = path.open("rb")
         self._reader = LineReader()
-        if from_end:
-            self._file.seek(0, os.SEEK_END)
+
+    def history(self, lines: int) -> list[ShownLine]:
+        """The last lines until now, old files too; 0: all."""
+        kept: deque[ShownLine] = deque(maxlen=lines or None)
+        for path in files_of(self._path):
+            if path != self._path:
+                with path.open("rb") as old:
+                    kept.extend(self._read(old))
+        kept.extend(self._read(self._file))
+        return list(kept)
 
     def new_lines(self) -> list[ShownLine]:
         """What came since the last look."""
-        lines = self._read()
+        lines = list(self._read(self._file))
         try:
             is_turned = not os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
         except FileNotFoundError:
             return lines  # between two files
         if is_turned:
-            lines += self._read()  # what came between the read and the turn
+            lines += self._read(self._file)  # what came between the read and the turn
             self._file.close()
             self._file = self._path.open("rb")
-            lines += self._read()
+            lines += self._read(self._file)
         return lines
 
-    def _read(self) -> list[ShownLine]:
-        lines: list[ShownLine] = []
-        while data := self._file.read(_READ_BYTES):
-            lines += [_shown(self._path, line.at, line.stream, line.text) for line in self._reader.feed(data)]
-        return lines
+    def _read(self, file: BinaryIO) -> Iterator[ShownLine]:
+        while data := file.read(_READ_BYTES):
+            for line in self._reader.feed(data):
+                yield _shown(self._path, line.at, line.stream, line.text)
 
 
 def _shown(path: Path, at: str, stream: str, text: bytes) -> ShownLine:

@@ -11,6 +11,8 @@ import msgspec
 
 SOCKET_PATH_BYTES: Final = 100  # sun_path is 104 bytes on macOS, 108 on Linux, with the final NUL
 
+_NO_HOME: Final = "no home directory"
+
 
 class StateDir(msgspec.Struct, frozen=True):
     """The state directory.
@@ -22,6 +24,11 @@ class StateDir(msgspec.Struct, frozen=True):
 
     root: Path
     source: str
+
+    @property
+    def is_makeshift(self) -> bool:
+        """Is it only the current folder, for want of a home? The next start may stand elsewhere."""
+        return self.source.startswith(_NO_HOME)
 
     @property
     def url_file(self) -> Path:
@@ -86,7 +93,7 @@ def find_state_dir(environ: Mapping[str, str]) -> StateDir:
     home = environ.get("HOME", "")
     if home and Path(home).is_dir():
         return StateDir(Path(home).absolute() / ".local" / "state" / "nats-hub", "HOME")
-    return StateDir(Path(".state").absolute(), "no home directory: kept here; set NATS_HUB_STATE_DIR")
+    return StateDir(Path(".state").absolute(), f"{_NO_HOME}: kept here; set NATS_HUB_STATE_DIR")
 
 
 @contextmanager

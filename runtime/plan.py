@@ -229,6 +229,8 @@ def _process(
     for name in _NOT_INHERITED:
         values.pop(name, None)
         sources.pop(name, None)
+    if not values.get("NATS_URL"):
+        values.pop("NATS_URL", None)  # set to nothing means not set: our own server's address comes here
     values["NATS_HUB_STATE_DIR"], sources["NATS_HUB_STATE_DIR"] = str(state_dir.root), state_dir.source
     # The interpreter that runs the supervisor is the one that `python` means in a Procfile, in a venv or not.
     beside = str(Path(sys.executable).parent)
@@ -248,9 +250,8 @@ def _process(
         sources=sources,
     )
     if plan.command.is_direct:
-        # Names that are given at the start of a child are set by then; whatever else is not set is a mistake now.
-        later = {"NATS_URL": "", "NOTIFY_SOCKET": "", "READY_FD": "", "WATCHDOG_USEC": ""}
-        plan.command.argv(later | plan.environ_of(0))
+        # The embedded server's address is set by then; whatever else is not set is a mistake now.
+        plan.command.argv({"NATS_URL": ""} | plan.environ_of(0))
     return plan
 
 

@@ -16,7 +16,7 @@ Linux: the shim is a subreaper, so orphans become its children however often the
 leader dies with the shim (parent-death signal). Elsewhere it walks over the descendants that it can still see, and the
 group: there, what leaves its session and loses its parent while nobody looks escapes.
 
-The leader gets the three standard descriptors, and `$READY_FD` when that is set; other descriptors that the shim
+The leader gets the three standard descriptors, and `$READY_FD` (as 3) when that is set; other descriptors that the shim
 inherits stay with the shim until all is gone: a lock that it is given is held as long.
 
 It imports as little as it can, because one stays in memory for every child; it never blocks on its supervisor.
@@ -24,6 +24,7 @@ It imports as little as it can, because one stays in memory for every child; it 
 
 import _signal as sig  # the module `signal` costs enum, a megabyte
 import errno
+import fcntl
 import os
 import select
 import sys
@@ -32,6 +33,7 @@ import time
 _LINUX = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_READY_FD = 3  # one digit: plain shells know no others
 _KILL_AGAIN_SECS = 0.05  # what forked while we looked is found by looking again
 _SIGNALS = {b"t": sig.SIGTERM, b"i": sig.SIGINT, b"u": sig.SIGUSR1, b"h": sig.SIGHUP}
 
@@ -190,6 +192,10 @@ class Shim:
                 except (OSError, ValueError):
                     pass
             sig.pthread_sigmask(sig.SIG_SETMASK, [])
+            if self.ready_fd > 2:
+                result = fcntl.fcntl(result, fcntl.F_DUPFD_CLOEXEC, 10)
+                os.dup2(self.ready_fd, _READY_FD)
+                os.environ["READY_FD"] = str(_READY_FD)
             for name in os.listdir("/dev/fd"):
                 self.keep_from_child(int(name))
             if "WATCHDOG_USEC" in os.environ:
@@ -204,7 +210,7 @@ class Shim:
 
     def keep_from_child(self, fd: int) -> None:
         """What the shim inherited beyond the standard three, as locks that it holds for its supervisor, is its own."""
-        if fd > 2 and fd != self.ready_fd:
+        if fd > 2 and not (self.ready_fd > 2 and fd == _READY_FD):
             try:
                 os.set_inheritable(fd, False)
             except OSError:
@@ -276,7 +282,9 @@ class Shim:
         self.kill_at = at if self.kill_at is None else min(self.kill_at, at)
 
     def signal_all(self, number: int) -> None:
-        for pid in descendants(os.getpid(), self.leader, parents()):
+        # On Linux the walk finds all; a group whose leader is gone may even be somebody else's by now.
+        group = -1 if _LINUX and not self.has_leader else self.leader
+        for pid in descendants(os.getpid(), group, parents()):
             _kill(pid, number)
 
     def say(self, line: str) -> None:

@@ -6,17 +6,15 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Final
 
-from runtime.bell import FOREVER, Bell
+from runtime.bell import FOREVER
 from runtime.child import Child, ChildSpec
-from runtime.logs.events import EventLog
-from runtime.logs.pump import LogPump
-from runtime.paths import StateDir
 from runtime.plan import ProcessPlan
-from runtime.reaper import Reaper
 from runtime.restart import Ending, Finished, GiveUp, History, Restart, decide, describe
+from runtime.surroundings import Surroundings
 
 _PROBE_POLL_SECS: Final = 0.05  # while it starts
-_PROBE_SECS: Final = 5.0  # once it is ready
+_PROBE_SECS: Final = 2.0  # once it is ready
+_PROBE_AGAIN_SECS: Final = 0.5  # after a failure
 _PROBE_FAILURES: Final = 3  # one slow answer is no death
 
 Probe = Callable[[], Awaitable[str]]
@@ -38,40 +36,6 @@ class State(StrEnum):
 
 
 RESTING: Final = frozenset({State.STOPPED, State.FINISHED, State.FAILED})
-
-
-class Surroundings:
-    """What the replicas share.
-
-    Attributes:
-        bell, pump, reaper, log: see there.
-        state_dir: where notify sockets are made.
-        held_fds: locks that every shim holds.
-        is_ready: is a process, by name, ready?
-        on_give_up: told of a `stop_all` process that was given up.
-        environ: more environment, known only at run time (the embedded server's address).
-    """
-
-    def __init__(
-        self,
-        *,
-        pump: LogPump,
-        log: EventLog,
-        state_dir: StateDir,
-        held_fds: tuple[int, ...],
-        is_ready: Callable[[str], bool],
-        on_give_up: Callable[[str, str], None],
-    ) -> None:
-        self.bell = Bell()
-        self.pump = pump
-        self.reaper = Reaper()
-        self.log = log
-        self.state_dir = state_dir
-        self.held_fds = held_fds
-        self.is_ready = is_ready
-        self.on_give_up = on_give_up
-        self.environ: dict[str, str] = {}
-        self.starts = 0
 
 
 class Slot:
@@ -123,7 +87,10 @@ class Slot:
             self._wants_up = True
             if self.state in RESTING:
                 self._become(State.WAITING, "")
-        self._drains = False
+        if self._drains:
+            # It is stopped like any other, and started anew.
+            self._drains = False
+            self._stop_by = self._bell.now() + self.plan.settings.stop_timeout_secs
         self._bell.ring()
 
     def want_down(self, stop_by: float, *, drains: bool = False) -> None:
@@ -230,7 +197,7 @@ class Slot:
         environ = self._around.environ | self.plan.environ_of(self.index)
         return ChildSpec(
             label=self.label,
-            argv=self.plan.command.argv(environ | {"NOTIFY_SOCKET": "", "READY_FD": "", "WATCHDOG_USEC": ""}),
+            argv=self.plan.command.argv(environ),
             to_group=not self.plan.command.is_direct,
             cwd=self.plan.cwd,
             environ=environ,
@@ -291,7 +258,8 @@ class Slot:
                 self._around.log.warning("health check failed", process=self.label, wrong=wrong, failures=failures)
                 if failures >= _PROBE_FAILURES:
                     child.kill(f"health check: {wrong}")
-            await asyncio.sleep(_PROBE_SECS if child.is_ready else _PROBE_POLL_SECS)
+            wait_secs = _PROBE_AGAIN_SECS if failures else _PROBE_SECS
+            await asyncio.sleep(wait_secs if child.is_ready else _PROBE_POLL_SECS)
 
     async def _after(self, ending: Ending) -> None:
         """Nobody asked for this end: restart, rest or give up."""

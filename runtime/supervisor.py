@@ -21,12 +21,14 @@ from runtime.logs.events import EventLog
 from runtime.logs.pump import LogPump
 from runtime.plan import SERVER_NAME, Plan, ProcessPlan, hide_password
 from runtime.settings import MAX_REPLICAS
-from runtime.slot import Slot, State, Surroundings
+from runtime.shutdown import stop_all
+from runtime.slot import Slot, State
+from runtime.stopped import StoppedByOperator
+from runtime.surroundings import Surroundings
 
 _LEFTOVER_SECS: Final = 10.0  # what a killed `up` left is gone within 5 s
 _LEFTOVER_POLL_SECS: Final = 0.1
 _HURRIED_STOP_SECS: Final = 3.0
-_SERVER_STOP_SECS: Final = 10.0
 
 
 class LeftoversRemain(SupervisorError):
@@ -74,7 +76,7 @@ class Supervisor:
         self._is_asked = False
         self._stop_by: float | None = None
         self._forgets = False
-        self._stopped: set[str] = set()
+        self._stopped = StoppedByOperator(plan.state_dir.stopped_file)
         self._locks: list[int] = []
         self._failure: BaseException | None = None
         self._refusal: SupervisorError | None = None
@@ -102,12 +104,14 @@ class Supervisor:
         shim.become_subreaper()
         self.pump.start()
         try:
-            held = (await self._lock_children(),)
+            held = await self._lock_children()
+            if held is None:
+                return self.exit
             self._around = Surroundings(
                 pump=self.pump,
                 log=self.log,
                 state_dir=self.plan.state_dir,
-                held_fds=held,
+                held_fds=(held,),
                 is_ready=lambda name: name in self.groups and self.groups[name].is_ready,
                 on_give_up=self._gave_up,
             )
@@ -157,8 +161,8 @@ class Supervisor:
             self._refusal = error
         self.is_stopping = True
         notify.tell("STOPPING=1")
-        self._write_stopped()
-        await self._stop_all(around)
+        self._stopped.write(self.groups, forget=self._forgets)
+        await stop_all(self.groups, around, lambda: self._stop_by)
 
     async def _start_all(self, around: Surroundings) -> None:
         """Start everything, and return when it is asked to stop."""
@@ -170,13 +174,17 @@ class Supervisor:
             processes=[process.name for process in self.plan.processes],
             nats_url=hide_password(self.plan.nats_url),
         )
+        stopped = self._stopped.read()
+        if stopped:
+            self.log.info("stopped by the operator, and left so; `start` starts them", processes=sorted(stopped))
+        if self.plan.state_dir.is_makeshift:
+            self.log.warning("no home directory: the state is kept in the current one; set NATS_HUB_STATE_DIR")
         if self.plan.nats_url is None and not self._is_asked:
             await self._start_server(around)
-        self._stopped = self._read_stopped()
         for process in self.plan.processes:
             if self._is_asked:
                 break
-            self._open(process, around).open(up=process.name not in self._stopped)
+            self._open(process, around).open(up=process.name not in stopped)
         # Ready is what is to be up: parked and stopped ones hold nobody back.
         await bell.until(lambda: self._is_asked or self._all_settled(), bell.now() + FOREVER)
         if not self._is_asked:
@@ -219,53 +227,8 @@ class Supervisor:
         slots = [slot for group in self.groups.values() for slot in group.slots]
         return all(slot.is_up or slot.state in {State.STOPPED, State.FINISHED, State.FAILED} for slot in slots)
 
-    async def _stop_all(self, around: Surroundings) -> None:
-        """In reverse, one deadline for all: each is asked when the one before has ended or used up its share."""
-        bell = around.bell
-        order = [self.groups[name] for name in reversed(self._order())]
-        total = max((group.plan.settings.stop_timeout_secs for group in order), default=0.0)
-        if self._stop_by is None:
-            self._stop_by = bell.now() + total
-        asked: list[Group] = []
-        for position, group in enumerate(order):
-            remaining = self._stop_by - bell.now()
-            group.stop(max(0.0, remaining))
-            asked.append(group)
-            share_ends = bell.now() + remaining / (len(order) - position)
-            by = self._stop_by
-            await bell.until(lambda: group.is_down or self._stop_by != by, share_ends)  # noqa: B023 - asked in this step
-        while not all(group.is_down for group in asked):
-            by = self._stop_by
-            for group in asked:
-                group.stop(max(0.0, by - bell.now()))
-            await bell.until(
-                lambda: all(group.is_down for group in asked) or self._stop_by != by,  # noqa: B023
-                bell.now() + FOREVER,
-            )
-        for group in order:
-            await group.close()
-        server = self.groups.get(SERVER_NAME)
-        if server is not None:
-            server.stop(_SERVER_STOP_SECS)
-            await server.close()
-
-    def _order(self) -> list[str]:
-        """The order of start: the Procfile's, but whoever comes after another one stands behind it."""
-        order: list[str] = []
-
-        def put(name: str) -> None:
-            if name in order or name not in self.groups or name == SERVER_NAME:
-                return
-            for other in self.groups[name].plan.settings.after:
-                put(other)
-            order.append(name)
-
-        for name in self.groups:
-            put(name)
-        return order
-
-    async def _lock_children(self) -> int:
-        """Wait until nothing of a killed `up` is left; the lock is handed to every shim."""
+    async def _lock_children(self) -> int | None:
+        """Wait until nothing of a killed `up` is left; every shim gets the lock. None: told to stop meanwhile."""
         assert self._loop is not None
         deadline = self._loop.time() + _LEFTOVER_SECS
         is_told = False
@@ -273,6 +236,8 @@ class Supervisor:
             if not is_told:
                 self.log.warning("processes of an earlier `up` are still ending; waiting for them")
                 is_told = True
+            if self._is_asked:
+                return None
             if self._loop.time() >= deadline:
                 raise LeftoversRemain(
                     f"processes of an earlier `up` still hold {self.plan.state_dir.children_lock_file} after "
@@ -380,32 +345,10 @@ class Supervisor:
         self.plan = plan
         return changes
 
-    # What the operator stopped
-
-    def _read_stopped(self) -> set[str]:
-        try:
-            stopped = msgspec.json.decode(self.plan.state_dir.stopped_file.read_bytes(), type=set[str])
-        except (FileNotFoundError, msgspec.DecodeError):
-            return set()
-        if stopped:
-            self.log.info(
-                "stopped by the operator earlier, and left so; `start` starts them", processes=sorted(stopped)
-            )
-        return stopped
-
     def note_stopped(self) -> None:
         """Remember what the operator stopped, until `down`: also when `up` is killed."""
         if not self.is_stopping:
-            self._write_stopped()
-
-    def _write_stopped(self) -> None:
-        path = self.plan.state_dir.stopped_file
-        # One that was not started yet is as it was.
-        not_started = {name for name in self._stopped if name not in self.groups}
-        stopped = not_started | {name for name, group in self.groups.items() if group.is_stopped}
-        beside = path.with_name(path.name + ".new")
-        beside.write_bytes(msgspec.json.encode([] if self._forgets else sorted(stopped)))
-        beside.replace(path)
+            self._stopped.write(self.groups)
 
 
 def _without_replicas(plan: ProcessPlan) -> ProcessPlan:

@@ -38,6 +38,7 @@ def run(
     Returns:
         Its exit code (contract §11).
     """
+    fill_standard_descriptors()
     try:
         plan = resolve(files, environ)
     except BadConfig as error:
@@ -58,6 +59,18 @@ def run(
         return _refuse(error, Exit.CONFIG)
     except SupervisorError as error:
         return _refuse(error, Exit.ERROR)
+
+
+def fill_standard_descriptors() -> None:
+    """Where 0, 1 or 2 is closed (`>&-`), open the null device: else the next file that is opened would get that number,
+    and our console would write into a lock or a log."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - for as long as the process lives
 
 
 async def _live(supervisor: Supervisor, early: EarlySignals, companion: Companion | None) -> Exit:

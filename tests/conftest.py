@@ -9,6 +9,8 @@ import pytest
 from tests.support.nats_server import NatsServer
 from tests.support.postgres import Postgres
 
+pytest_plugins = ["tests.support.storages"]
+
 MODES = ("core", "durable", "bound")
 MODE_MARKERS = {"core": "core_only", "durable": "durable_only", "bound": "bound_only"}
 

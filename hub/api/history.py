@@ -2,14 +2,11 @@
 
 from typing import Final
 
-import msgspec
-from msgspec import Raw
-
 from hub.api import records
 from hub.api.authorisation import Caller, require_about
 from hub.api.errors import NotFound
 from hub.api.operation import Answer, Context, Operation
-from hub.api.pages import fit
+from hub.api.pages import encoded, fit
 from hub.api.params import Depth, Limit, PageParams, Params, Time, maybe_named, named, one_of
 from hub.protocol import names
 from hub.protocol.envelope import KINDS
@@ -101,7 +98,7 @@ async def thread(context: Context, caller: Caller, params: ThreadParams) -> Answ
     )
     if found is None:
         raise NotFound("envelope", root_id)
-    items = [Raw(msgspec.json.encode(records.envelope(item))) for item in found.items]
+    items = await encoded(found.items, records.envelope)
     context.room.require_fit("the thread's root", bytes(items[0]))
     fitting = context.room.count_fitting(items)
     return {"thread": items[:fitting], "truncated": found.truncated or fitting < len(items)}

@@ -1,5 +1,6 @@
 """Pages: lists that end before a reply gets too large, whatever is in them (contract §10)."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -47,6 +48,15 @@ class Room(msgspec.Struct, frozen=True):
         return len(items)
 
 
+async def encoded(items: list[T], record: Callable[[T], Any]) -> list[Raw]:
+    """The wire's records, made in a thread: the loop does not wait for megabytes of strangers' payloads."""
+
+    def encode() -> list[Raw]:
+        return [Raw(msgspec.json.encode(record(item))) for item in items]
+
+    return await asyncio.to_thread(encode)
+
+
 async def fit(
     room: Room,
     read: Callable[[int, int], Awaitable[Page[T]]],
@@ -77,10 +87,10 @@ async def fit(
     """
     while True:
         page = await read(limit, room.page_bytes)
-        encoded = [Raw(msgspec.json.encode(record(item))) for item in page.items]
-        fitting = room.count_fitting(encoded)
-        if fitting == len(encoded):
-            return {items: encoded} if page.next_cursor is None else {items: encoded, "next_cursor": page.next_cursor}
-        if len(encoded) == 1:
-            room.require_fit(f"the {what} at this place of the list", bytes(encoded[0]), page.next_cursor)
+        found = await encoded(page.items, record)
+        fitting = room.count_fitting(found)
+        if fitting == len(found):
+            return {items: found} if page.next_cursor is None else {items: found, "next_cursor": page.next_cursor}
+        if len(found) == 1:
+            room.require_fit(f"the {what} at this place of the list", bytes(found[0]), page.next_cursor)
         limit = max(1, fitting)  # fewer than before, so that this ends

@@ -5,7 +5,6 @@ that it was; what receivers refuse to decode goes out beside the record, so that
 """
 
 import base64
-import re
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
@@ -19,8 +18,12 @@ from hub.storage import records as stored
 ALIVE_SECS: Final = 90.0  # contract §2
 REFUSED_BYTES: Final = 64 * 1024  # of a payload that receivers refuse: as much as a dead letter keeps
 
-_SUSPECT: Final = re.compile(rb"\\u[dD][89abABcdefCDEF]|[0-9]{19}|[eE][+]?[0-9]{3}")
-"""What only a payload holds that `decode_payload` may refuse; all others need not be decoded to know."""
+_SHAPE: Final = bytes(
+    ord("0") if sign in b"0123456789" else ord("e") if sign in b"eE" else sign if sign == ord("+") else ord(" ")
+    for sign in range(256)
+)
+_SUSPECTS: Final = (b"0" * 19, b"0e000", b"0e+000")
+"""The shapes of numbers that may be out of range; without one nothing needs to be decoded to know that none is."""
 
 
 def _time(moment: datetime | None) -> str | None:
@@ -92,13 +95,25 @@ def envelope(record: stored.EnvelopeRecord) -> Envelope:
 
 def _offence(payload: bytes) -> str | None:
     """Why receivers refuse this payload; None when they take it."""
-    if _SUSPECT.search(payload) is None and payload.count(b"[") + payload.count(b"{") <= MAX_DEPTH:
-        return None
+    is_deep = payload.count(b"[") + payload.count(b"{") > MAX_DEPTH
+    if not is_deep and _is_json(payload):
+        shape = payload.translate(_SHAPE)
+        if not any(suspect in shape for suspect in _SUSPECTS):
+            return None
     try:
         decode_payload(payload)
     except BadPayload as error:
         return str(error)
     return None
+
+
+def _is_json(payload: bytes) -> bool:
+    """Is it JSON without a lone surrogate? (Raw: nothing is made of it, which is ten times as fast.)"""
+    try:
+        msgspec.json.decode(payload, type=Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):

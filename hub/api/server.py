@@ -22,6 +22,7 @@ from hub.delivery import replies
 from hub.delivery.connection import Connection
 from hub.delivery.errors import DeliveryError
 from hub.protocol import TooLarge, subjects
+from hub.storage import StorageUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -168,8 +169,8 @@ class ApiServer:
 
 def _may_answer(message: Msg, identity: str) -> bool:
     """Is the answer's way the asker's own, and does the server say that the asker is who the subject says?"""
-    info = (message.headers or {}).get(replies.REQUEST_INFO)
-    return replies.may_answer(message.reply, identity) and replies.fits_request_info(info, identity)
+    fits = replies.fits_request_info(message.headers or {}, identity)
+    return fits and replies.may_answer(message.reply, identity)
 
 
 def _operation(name: str) -> Operation:
@@ -206,8 +207,10 @@ def _refusal(error: Exception, op: str, identity: str) -> tuple[str, bytes]:
     if found is None:
         log.error("api operation failed", op=op, caller=identity, error=repr(error)[:1000], exc_info=error)
         found = "internal", _INTERNAL
-    elif found[0] in {"unavailable", "forbidden"}:
-        log.warning("api refused", op=op, caller=identity, code=found[0], error=found[1])
+    elif isinstance(error, StorageUnavailable | DeliveryError):
+        log.warning("api could not answer", op=op, caller=identity, error=found[1])
+    else:
+        log.debug("api refused", op=op, caller=identity, code=found[0], error=found[1])  # a caller could fill the log
     answer: dict[str, Any] = {"ok": False, "error": found[1], "code": found[0]}
     if isinstance(error, ReplyTooLarge) and error.next_cursor is not None:
         answer["next_cursor"] = error.next_cursor

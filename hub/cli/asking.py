@@ -28,6 +28,7 @@ Since = Annotated[
 ]
 
 LIMIT: Final = 50
+ANSWER_SECS: Final = 12.0  # above the API's own deadline for what these commands ask
 POLL_SECS: Final = 1.0
 MOST_POLL_SECS: Final = 10.0  # while nobody answers
 OVERLAP: Final = timedelta(seconds=60)
@@ -52,7 +53,7 @@ def ask_api(
             raise CommandError("who asks? give --identity ID, or set NATS_HUB_IDENTITY", Exit.USAGE)
         connection = await Connection.open(settings, name=name, timeout_secs=connect_timeout)
         try:
-            return await work(Queries(connection))
+            return await work(Queries(connection, timeout_secs=ANSWER_SECS))
         finally:
             await connection.close()
 
@@ -94,7 +95,7 @@ class Follower:
     Args:
         queries: who asks.
         op, items: the list and its name in the answer.
-        params: its filter; `since` is the follower's own once it follows.
+        params: its filter.
         time_of: the time by which the list is ordered.
         key_of: what tells a record from another.
         show: writes one.
@@ -119,7 +120,8 @@ class Follower:
         self._key_of = key_of
         self._show = show
         self._shown: dict[object, datetime] = {}
-        self._newest = datetime.now(UTC) - OVERLAP
+        self._newest = datetime.now(UTC) - timedelta(days=1)  # of an empty list; this clock may be ahead of the hub's
+        self._has_looked = False
 
     async def show_newest(self, limit: int) -> None:
         """Show the newest ones."""
@@ -130,10 +132,8 @@ class Follower:
         wait_secs = POLL_SECS
         while not out.is_broken:
             await asyncio.sleep(wait_secs)
-            since = format_time(self._newest - OVERLAP)
-            self._params["since"] = max(since, self._params.get("since") or since)
             try:
-                raws = await newest_first(self._queries, self._op, self._params, self._items, limit=None)
+                raws = await self._look_again()
             except (NoApi, RequestTimedOut, QueryRefused) as error:
                 if isinstance(error, QueryRefused) and error.code != "unavailable":
                     raise
@@ -142,7 +142,18 @@ class Follower:
                 wait_secs = min(2 * wait_secs, MOST_POLL_SECS)
                 continue
             wait_secs = POLL_SECS
+            if not self._has_looked:
+                # What is older than the newest ones was not asked for: it counts as shown.
+                self._has_looked = True
+                for raw in raws:
+                    if self._time_of(raw) <= self._newest:
+                        self._shown.setdefault(self._key_of(raw), self._time_of(raw))
             self._take(raws)
+
+    async def _look_again(self) -> list[Raw]:
+        since = format_time(self._newest - OVERLAP)
+        asked = {**self._params, "since": max(since, self._params.get("since") or since)}
+        return await newest_first(self._queries, self._op, asked, self._items, limit=None)
 
     def _take(self, raws: list[Raw]) -> None:
         for raw in reversed(raws):

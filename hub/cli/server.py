@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from hub.delivery.settings import DEFAULT_JS_PREFIX
 from hub.process import HubOptions, Role, run
 
 Durable = Annotated[bool, typer.Option("--durable", help="Durable delivery over JetStream; without it plain NATS.")]
@@ -31,6 +32,10 @@ ApiAdmin = Annotated[
         "--api-admin", metavar="ID", help="May do everything in the query API; repeatable [NATS_HUB_API_ADMINS]."
     ),
 ]
+AgentJsPrefix = Annotated[
+    str,
+    typer.Option("--agent-js-prefix", metavar="PREFIX", help="Where agents find JetStream's API; the attach says it."),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Debug lines too.")]
 
 EVERY_ROLE: Final[tuple[Role, ...]] = ("router", "attach", "api")
@@ -46,6 +51,7 @@ def hub_command(*roles: Role) -> Callable[..., None]:
         metrics: Metrics = None,
         bound: Bound = False,
         api_admin: ApiAdmin = None,
+        agent_js_prefix: AgentJsPrefix = DEFAULT_JS_PREFIX,
         verbose: Verbose = False,
     ) -> None:
         options = HubOptions(
@@ -56,6 +62,7 @@ def hub_command(*roles: Role) -> Callable[..., None]:
             metrics=metrics,
             bound=bound,
             api_admins=tuple(api_admin or ()),
+            agent_js_prefix=agent_js_prefix,
             verbose=verbose,
         )
         raise typer.Exit(run(options))

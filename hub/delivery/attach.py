@@ -18,6 +18,7 @@ from hub.delivery.connection import Connection
 from hub.delivery.consumers import ensure_inbox_consumer
 from hub.delivery.errors import DeliveryError
 from hub.delivery.jetstream import JetStreamApi
+from hub.delivery.settings import DEFAULT_JS_PREFIX
 from hub.protocol import BadName, names, subjects
 
 log = structlog.get_logger(__name__)
@@ -65,7 +66,7 @@ class AttachResponder:
         connection: Connection,
         config: DeliveryConfig,
         *,
-        agent_js_prefix: str = "$JS.API",
+        agent_js_prefix: str = DEFAULT_JS_PREFIX,
         on_outcome: OnOutcome | None = None,
     ) -> None:
         self._connection = connection
@@ -141,8 +142,8 @@ class AttachResponder:
                 self._on_outcome(outcome, time.monotonic() - began)
 
     def _may_answer(self, message: Msg, identity: str) -> bool:
-        info = (message.headers or {}).get(replies.REQUEST_INFO)
-        return replies.may_answer(message.reply, identity) and replies.fits_request_info(info, identity)
+        fits = replies.fits_request_info(message.headers or {}, identity)
+        return fits and replies.may_answer(message.reply, identity)
 
     async def _answer(self, identity: str, body: bytes) -> tuple[Outcome, dict[str, Any]]:
         try:

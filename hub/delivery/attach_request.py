@@ -6,6 +6,7 @@ import msgspec
 
 from hub.delivery.connection import Connection
 from hub.delivery.errors import NoResponders, RequestTimedOut
+from hub.delivery.settings import require_js_prefix
 from hub.protocol import BadName, names, subjects
 
 RefusalCode = Literal["bad_request", "unavailable", "internal"]
@@ -132,5 +133,4 @@ def _require_valid(data: AttachData, identity: str) -> None:
         raise BadName("consumer", data.consumer, subjects.inbox_consumer(identity))
     if not data.ack_wait_secs > 0:
         raise BadName("ack wait", data.ack_wait_secs, "seconds, more than 0")
-    for part in data.js_prefix.removeprefix("$").split("."):
-        names.token(part, "JetStream prefix")
+    require_js_prefix(data.js_prefix, "JetStream prefix")

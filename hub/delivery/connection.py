@@ -46,6 +46,7 @@ class Connection:
         self.last_error: str | None = None
         self.denied: dict[tuple[str, str], int] = {}  # (action, subject) → times, for the doctor
         self.reconnects = 0
+        self.death: BaseException | None = None  # of a background task, which ended it
         self._closed = asyncio.Event()
         self._is_closing = False
         self._refused_login = asyncio.Event()
@@ -234,8 +235,9 @@ class Connection:
 
     def _on_task_done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("background task died", task=task.get_name(), error=repr(task.exception()))
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background task died", task=task.get_name(), error=repr(error))
+            self.death = self.death or error
             self._closed.set()
 
     async def flush(self, *, timeout_secs: float = 5.0) -> bool:

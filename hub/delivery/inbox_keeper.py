@@ -188,10 +188,11 @@ class Keeper:
 
     def _on_gone(self, reason: str) -> None:
         """The pull says that its consumer is not there."""
-        if not self._is_gone:
-            self._counters["consumer_gone"] += 1
-            self.set_state(Mode.WAITING, f"the consumer is gone: {reason}")
+        if self._is_gone:
+            return  # said every second; to be woken by each would end every pause
         self._is_gone = True
+        self._counters["consumer_gone"] += 1
+        self.set_state(Mode.WAITING, f"the consumer is gone: {reason}")
         self._wake.set()
 
     async def _go_core(self, reason: str) -> None:

@@ -33,6 +33,13 @@ log = structlog.get_logger(__name__)
 ORDINARY: Final = ":"
 """Put before the name of an ordinary header that is called `Status` or `Description`; no header name holds a colon."""
 
+TOO_MANY_LINES: Final = "Nats-Too-Many-Lines"
+"""Stands alone for a header block of more lines than `MOST_HEADER_LINES`: nothing is known of what it holds, and as
+every name that only a server writes it lets no message through."""
+
+MOST_HEADER_LINES: Final = 1000
+"""More than any client writes. Of the two million lines that fit into 8 MB, each costs microseconds of the loop."""
+
 _LONGEST_CONTROL_LINE: Final = 1_048_576  # an INFO line of a large cluster is long; beyond this it is no NATS server
 _SUBJECT_BREAKS = re.compile(r"[ \t\r\n]")
 _HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -80,8 +87,11 @@ def inline_status(header_block: bytes) -> int:
 def header_lines(header_block: bytes) -> list[tuple[str, str]]:
     """The ordinary headers of a block in their order, repeated names included; whatever its bytes are, this returns.
 
-    Bytes that are not UTF-8 are escaped. A header called `Status` or `Description` stands under `ORDINARY + name`.
+    Bytes that are not UTF-8 are escaped. A header called `Status` or `Description` stands under `ORDINARY + name`. A
+    block of too many lines is not read: `TOO_MANY_LINES` stands for it.
     """
+    if header_block.count(b"\r\n") > MOST_HEADER_LINES:
+        return [(TOO_MANY_LINES, "")]
     lines: list[tuple[str, str]] = []
     for line in header_block.decode("utf-8", "backslashreplace").split("\r\n")[1:]:
         if line:
@@ -186,11 +196,18 @@ def _message_line(line: bytes) -> tuple[bytes, int, bytes, int, int]:
     """`(subject, sid, reply, header size, total size)` of a MSG or HMSG line."""
     fields = line.split(b" ")
     has_header = fields[0] == b"HMSG"
+    count = len(fields) - has_header
+    if count not in {4, 5}:
+        raise _malformed(line)
     try:
-        reply = fields[3] if len(fields) > 4 + has_header else b""
+        reply = fields[3] if count == 5 else b""
         return fields[1], int(fields[2]), reply, int(fields[-2]) if has_header else 0, int(fields[-1])
-    except (ValueError, IndexError):
-        raise nats_errors.ProtocolError(f"nats: malformed line {line[:80]!r}") from None
+    except ValueError:
+        raise _malformed(line) from None
+
+
+def _malformed(line: bytes) -> nats_errors.ProtocolError:
+    return nats_errors.ProtocolError(f"nats: malformed line {line[:80]!r}")
 
 
 class HardenedClient(Client):

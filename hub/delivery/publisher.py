@@ -41,7 +41,8 @@ class NotStored(msgspec.Struct, frozen=True):
     """The publish did not end as stored.
 
     Attributes:
-        reason: `refused` (the store said no), `no_stream` (nobody took it), `timeout` (no ack in time: unknown).
+        reason: `refused` (the store said no), `no_stream` (nobody took it), `timeout` (no ack in time, or the publisher
+            was stopped: unknown).
         err_code: JetStream's error code, 0 when there is none.
         description: for people.
     """
@@ -115,8 +116,7 @@ class StorePublisher:
         sid, self._sid = self._sid, None
         if self._sweeper is not None:
             self._sweeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._sweeper
+            await asyncio.wait({self._sweeper})
         await self._connection.client.unsubscribe_direct(sid)
         for token in list(self._flying):
             self._end(token, NotStored("timeout", description="the publisher was stopped"))
@@ -131,7 +131,7 @@ class StorePublisher:
         on_outcome: OnOutcome,
         more_headers: bytes = b"",
     ) -> None:
-        """Publish; exactly one outcome follows, from the loop.
+        """Publish; exactly one outcome follows, from the loop. A publisher that does not run sends nothing.
 
         Args:
             subject: where to; validated.
@@ -150,6 +150,10 @@ class StorePublisher:
         client = self._connection.client
         if size > client.max_payload:
             raise TooLarge(f"message for {subject}", size, client.max_payload)
+        if self._sid is None:
+            not_running = NotStored("timeout", description="the publisher does not run")
+            asyncio.get_running_loop().call_soon(on_outcome, not_running)
+            return
         self._number += 1
         token = str(self._number)
         self._flying[token] = (time.monotonic() + self._deadline_secs, on_outcome)

@@ -7,7 +7,6 @@ reconnect asks anew at once (the requests under way died with the connection).
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -102,10 +101,10 @@ class ContinuousPull:
             self._remove_reconnect()
         if self._retry is not None:
             self._retry.cancel()
+            self._retry = None
         if self._watchdog is not None:
             self._watchdog.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watchdog
+            await asyncio.wait({self._watchdog})
         await self._connection.client.unsubscribe_direct(sid)
 
     def pause(self) -> None:
@@ -157,7 +156,12 @@ class ContinuousPull:
         self.in_hand += 1
         if self.asked > 0:
             self.asked -= 1
-        self._callback(message)
+        try:
+            self._callback(message)
+        except Exception:
+            # It comes again and again after ack_wait: each time it would take a place of the window for good.
+            self.done()
+            raise
         if self.asked <= 0:
             self._ask()
 

@@ -1,10 +1,12 @@
 """The check of who asks and where the answer goes: nothing that an agent sends chooses where the hub publishes."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from hub.delivery.nats_client import TOO_MANY_LINES
 from hub.protocol import subjects
 
 REQUEST_INFO: Final = "Nats-Request-Info"
@@ -28,12 +30,15 @@ class _RequestInfo(msgspec.Struct):
     acc: str = ""
 
 
-def fits_request_info(header: str | None, identity: str) -> bool:
-    """Does the server's `Nats-Request-Info` fit the identity in the subject?
+def fits_request_info(headers: Mapping[str, str], identity: str) -> bool:
+    """Does the server's `Nats-Request-Info`, among these headers, fit the identity in the subject?
 
     Where agents live in accounts of their own (`A_<identity>`), the server itself writes there from which account a
     request came, over whatever the asker put; without service imports there is none, and nothing to compare.
     """
+    if TOO_MANY_LINES in headers:
+        return False  # it may stand in what was not read
+    header = headers.get(REQUEST_INFO)
     if header is None:
         return True
     try:

@@ -94,8 +94,7 @@ class ConnectSettings(msgspec.Struct, frozen=True, kw_only=True):
                 names.identity(self.identity)
             names.token(self.inbox_stream, "NATS_HUB_INBOX_STREAM")
             names.token(self.tasks_stream, "NATS_HUB_TASKS_STREAM")
-            for part in self.js_prefix.removeprefix("$").split("."):
-                names.token(part, "NATS_HUB_JS_PREFIX")
+            require_js_prefix(self.js_prefix, "NATS_HUB_JS_PREFIX")
         except BadName as error:
             raise BadSettings(str(error)) from error
         for variable, path in (
@@ -112,6 +111,10 @@ class ConnectSettings(msgspec.Struct, frozen=True, kw_only=True):
         if (self.certificate is None) != (self.key is None):
             raise BadSettings("NATS_CERT and NATS_KEY go together: set both or neither")
 
+    def anonymous(self) -> "ConnectSettings":
+        """The same servers without any credentials, also without those in the addresses."""
+        return ConnectSettings(servers=tuple(map(_without_credentials, self.servers)), ca=self.ca)
+
     @property
     def inbox_prefix(self) -> str:
         """The prefix of private reply subjects: one's own when there is an identity."""
@@ -121,6 +124,20 @@ class ConnectSettings(msgspec.Struct, frozen=True, kw_only=True):
     def shown_servers(self) -> str:
         """The addresses without credentials, for messages."""
         return ", ".join(_without_credentials(server) for server in self.servers)
+
+
+def require_js_prefix(prefix: str, what: str) -> None:
+    """Refuse what is no prefix of JetStream's API: tokens joined by dots, a `$` at its front or not.
+
+    Args:
+        prefix: what came.
+        what: who said it, for the error.
+
+    Raises:
+        BadName: a token of it is none.
+    """
+    for part in prefix.removeprefix("$").split("."):
+        names.token(part, what)
 
 
 def _find_url(environ: Mapping[str, str]) -> tuple[tuple[str, ...], str]:

@@ -198,7 +198,7 @@ def format_time(moment: datetime) -> str:
         BadEnvelope: a time without offset, or one outside the years 1 to 9999 of UTC.
     """
     _require_instant(moment)
-    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    return f"{moment.astimezone(UTC).isoformat(timespec='microseconds').removesuffix('+00:00')}Z"
 
 
 def make(

@@ -7,7 +7,7 @@ import structlog
 
 from hub.delivery.connection import Connection
 from hub.delivery.nats_client import Incoming, header_lines
-from hub.delivery.replies import REQUEST_INFO, fits_request_info, may_answer
+from hub.delivery.replies import fits_request_info, may_answer
 from hub.protocol import TooLarge, subjects
 from hub.router.dead_letters import DeadLetters
 from hub.router.durable import publish_live
@@ -94,10 +94,10 @@ class CoreRouter:
 
 def _decide(message: Incoming, headers: list[tuple[str, str]]) -> Route | Drop:
     """The rules, and what only live messages have: the account that the server says they came from."""
-    split = subjects.split_publish(message.subject)
-    if split is not None and not fits_request_info(dict(headers).get(REQUEST_INFO), split[0]):
+    decided = route(message.subject, headers, message.data, is_guarded=False)
+    if isinstance(decided, Route) and not fits_request_info(dict(headers), decided.envelope.meta.sender):
         return Drop(Reason.BAD_IDENTITY, "the server says that it came from another identity's account")
-    return route(message.subject, headers, message.data, is_guarded=False)
+    return decided
 
 
 def _send(connection: Connection, subject: str, body: bytes) -> None:

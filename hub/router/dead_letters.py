@@ -11,12 +11,14 @@ from hub.delivery.connection import Connection
 from hub.router.metrics import RouterMetrics
 from hub.router.rules import Drop
 from hub.router.write_behind import WriteBehind
+from hub.service.flood import FloodBrake
 from hub.storage import Storage
 from hub.storage.records import DEAD_DATA_BYTES, NewDeadLetter
 
 log = structlog.get_logger(__name__)
 
-MOST_WAITING: Final = 1024  # 64 MiB of the largest ones: routing must not grow without bound while storage is down
+MOST_WAITING: Final = 1024  # routing must not grow without bound while storage is down
+MOST_HEADER_TEXT: Final = 65_536  # characters of names and values, as many as bytes of the body are kept
 
 
 class DeadLetters:
@@ -30,6 +32,7 @@ class DeadLetters:
 
     def __init__(self, connection: Connection, storage: Storage | None, metrics: RouterMetrics) -> None:
         self._metrics = metrics
+        self._brake = FloodBrake()
         self._queue: WriteBehind[NewDeadLetter] | None = None
         if storage is not None:
             self._queue = WriteBehind(
@@ -50,34 +53,58 @@ class DeadLetters:
         if self._queue is not None:
             await self._queue.stop()
 
-    def put(self, subject: str, headers: Sequence[tuple[str, str]], body: bytes, drop: Drop) -> None:
-        """Log and keep a dropped message; returns at once."""
-        log.warning(
-            "dropped",
-            reason=drop.reason.value,
-            detail=drop.detail,
-            subject=subject[:200],
-            sender=drop.sender,
-            id=drop.envelope_id,
-            size=len(body),
-        )
+    def put(
+        self, subject: str, headers: Sequence[tuple[str, str]], body: bytes, drop: Drop, *, dead_id: str | None = None
+    ) -> None:
+        """Log and keep a dropped message; returns at once.
+
+        Args:
+            subject, headers, body: the message as it came.
+            drop: why it goes nowhere.
+            dead_id: names the message, so that the same one again is kept once; None: there is no second time.
+        """
+        if self._brake.lets_through():
+            log.warning(
+                "dropped",
+                reason=drop.reason.value,
+                detail=drop.detail,
+                subject=subject[:200],
+                sender=drop.sender,
+                id=drop.envelope_id,
+                size=len(body),
+                lines_held_back=self._brake.take_held_back(),
+            )
         letter = NewDeadLetter(
             reason=drop.reason.value,
             detail=drop.detail,
             subject=subject,
             sender=drop.sender,
             envelope_id=drop.envelope_id,
-            headers=dict(headers),
+            headers=_kept(headers),
             data=body[:DEAD_DATA_BYTES],
             size=len(body),
             received_at=datetime.now(UTC),
+            dead_id=dead_id,
         )
         if self._queue is None:
             self._lost(letter, "there is no storage")
         else:
-            self._queue.offer(letter)
+            self._queue.offer(letter, len(letter.data) + sum(map(len, letter.headers.values())))
 
     def _lost(self, letter: NewDeadLetter, why: str) -> None:
         self._metrics.dead_letters_lost += 1
-        digest = hashlib.sha256(letter.data).hexdigest()
-        log.warning("dead letter not kept", why=why, reason=letter.reason, size=letter.size, sha256=digest)
+        if self._brake.lets_through():
+            digest = hashlib.sha256(letter.data).hexdigest()
+            log.warning("dead letter not kept", why=why, reason=letter.reason, size=letter.size, sha256=digest)
+
+
+def _kept(headers: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The headers, the first ones as far as there is room."""
+    kept: dict[str, str] = {}
+    room = MOST_HEADER_TEXT
+    for name, value in headers:
+        kept[name[:room]] = value[: max(0, room - len(name))]
+        room -= len(name) + len(value)
+        if room <= 0:
+            break
+    return kept

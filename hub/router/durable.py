@@ -99,6 +99,7 @@ class DurableRouter:
         await self._publisher.stop(drain_secs=DRAIN_SECS)
         if self._clock_keeper is not None:
             self._clock_keeper.cancel()
+            await asyncio.wait({self._clock_keeper})
             self._clock_keeper = None
         if not await self._connection.flush():
             log.warning("stopped while disconnected: unacked messages come again after ack_wait")
@@ -161,7 +162,7 @@ class DurableRouter:
         most, delivered = self._config.router_max_deliver, taken.delivery.delivered
         if outcome.err_code == TOO_LARGE_FOR_STREAM:
             self._drop(taken, _dropped(decided, Reason.TOO_LARGE, outcome.description))
-        elif 0 < most <= delivered:
+        elif 0 < most <= delivered and not self._is_draining:  # what a stop cuts off has not failed
             detail = f"failed {delivered} times, last: {outcome.description}"
             self._drop(taken, _dropped(decided, Reason.EXHAUSTED, detail))
         else:
@@ -200,7 +201,10 @@ class DurableRouter:
         """End a message that can never be delivered: counted, logged, kept as a dead letter, never retried."""
         message = taken.message
         self._metrics.dropped[drop.reason] += 1
-        self._dead_letters.put(message.subject, header_lines(message.header_block), message.data, drop)
+        delivery = taken.delivery
+        dead_id = f"{delivery.stored_ns:x}-{delivery.stream_sequence:x}"  # a lost +TERM brings it again
+        headers = header_lines(message.header_block)
+        self._dead_letters.put(message.subject, headers, message.data, drop, dead_id=dead_id)
         if drop.reason in TOLD_TO_SENDER:
             self._tell_sender(drop)
         self._answer(message, TERM)

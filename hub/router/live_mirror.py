@@ -47,7 +47,7 @@ class LiveMirror:
     def offer(self, envelope: Envelope, destination: str) -> None:
         """Mirror an envelope that went to `destination`."""
         if self._queue is not None:
-            self._queue.offer(NewEnvelope.of(envelope, destination, datetime.now(UTC)))
+            self._queue.offer(NewEnvelope.of(envelope, destination, datetime.now(UTC)), len(envelope.body))
 
     def _lost(self, _row: NewEnvelope, _why: str) -> None:
         self._metrics.mirror_dropped += 1

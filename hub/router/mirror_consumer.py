@@ -1,5 +1,6 @@
 """The durable consumer of a mirror: one a storage, made again where a restored storage stands (contract §3.2)."""
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -45,30 +46,37 @@ def blueprint(storage_id: str, config: DeliveryConfig, start_seq: int | None) ->
 
 
 async def ensure(
-    js: JetStreamApi, config: DeliveryConfig, *, stream: str, storage_id: str, position: Position | None
+    js: JetStreamApi,
+    config: DeliveryConfig,
+    *,
+    stream: str,
+    storage_id: str,
+    read_position: Callable[[str], Awaitable[Position | None]],
 ) -> datetime:
     """Make the mirror's consumer, or make it again where it stands ahead of the storage; looks first.
 
     Args:
         stream: the stream's name.
         storage_id: 8 hex digits, made with the database.
-        position: how far the storage says that it is.
+        read_position: tells how far the storage is in a stream.
 
     Returns:
         When the stream was made, for positions.
 
     Raises:
-        As `hub.delivery.consumers`.
+        As `hub.delivery.consumers`, and what `read_position` raises.
     """
-    info = await js.stream_info(stream)
-    created = msgspec.convert(info["created"], datetime)
-    known = position if position is not None and position.created == created else None
-    start_seq = max(1, known.sequence + 1 - OUTSTANDING) if known is not None else None
     name = consumer_name(storage_id)
+    # The consumer first: other routers commit and then ack, so that what is read later is never behind what it says.
     try:
         found = await js.consumer_info(stream, name)
     except ConsumerMissing:
         found = None
+    info = await js.stream_info(stream)
+    created = msgspec.convert(info["created"], datetime)
+    position = await read_position(stream)
+    known = position if position is not None and position.created == created else None
+    start_seq = max(1, known.sequence + 1 - OUTSTANDING) if known is not None else None
     if found is not None:
         floor = int(found["ack_floor"]["stream_seq"])
         stored_to = max(known.sequence if known is not None else 0, int(info["state"]["first_seq"]) - 1)

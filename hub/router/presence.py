@@ -7,7 +7,7 @@ import structlog
 
 from hub.delivery.connection import Connection
 from hub.delivery.nats_client import Incoming
-from hub.delivery.replies import REQUEST_INFO, fits_request_info
+from hub.delivery.replies import fits_request_info
 from hub.protocol import BadEnvelope, names, parse, subjects
 from hub.router.write_behind import WriteBehind
 from hub.storage import Storage
@@ -77,24 +77,25 @@ class PresenceRecorder:
                 if isinstance(capabilities, list)
                 else [],
                 metadata=metadata if isinstance(metadata, dict) else {},
-            )
+            ),
+            len(message.data),
         )
 
     def _on_presence(self, message: Incoming) -> None:
         payload = self._read(message)
         if payload is not None:
-            self._take(Sighting(identity=payload[0], seen_at=datetime.now(UTC)))
+            self._take(Sighting(identity=payload[0], seen_at=datetime.now(UTC)), 0)
 
-    def _take(self, sighting: Sighting) -> None:
+    def _take(self, sighting: Sighting, size: int) -> None:
         if self._queue is not None:
-            self._queue.offer(sighting)
+            self._queue.offer(sighting, size)
 
     def _read(self, message: Incoming) -> tuple[str, dict[str, Any]] | None:
         identity = message.subject.rpartition(".")[2]
         if not names.is_token(identity) or len(message.data) > MOST_BYTES:
             log.info("announcement not taken", subject=message.subject[:120], size=len(message.data))
             return None
-        if not fits_request_info(message.headers().get(REQUEST_INFO), identity):
+        if not fits_request_info(message.headers(), identity):
             log.warning("announcement not taken: it came from another identity's account", identity=identity)
             return None
         try:

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from hub.delivery.nats_client import MOST_HEADER_LINES, TOO_MANY_LINES
 from hub.protocol import BadEnvelope, BadName, Envelope, names, parse, stamp, subjects
 from hub.router import guard
 
@@ -83,6 +84,8 @@ def route(subject: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_g
         body: its bytes.
         is_guarded: run the replay guard (durable mode, where messages come out of a stream).
     """
+    if headers and headers[0][0] == TOO_MANY_LINES:
+        return Drop(Reason.UNDECODABLE, f"expected at most {MOST_HEADER_LINES} header lines, got more")
     if is_guarded:
         given_away = guard.check(subject, headers)
         if given_away is not None:

@@ -76,6 +76,7 @@ class RouterService:
         self._recording: asyncio.Task[None] | None = None
         self._repair: asyncio.Task[None] | None = None
         self._remove_reconnect: Callable[[], None] | None = None
+        self._were_mended = asyncio.Event()  # the streams, so that the mirrors must be made anew
         self._mending = asyncio.Lock()
         self.is_recording = False
 
@@ -131,8 +132,15 @@ class RouterService:
             await self._start_mirrors(storage, self._config)
         self.is_recording = True
         log.info("recording", storage=storage.url, storage_id=storage.storage_id)
+        while self._config is not None:
+            await self._were_mended.wait()
+            await self._start_mirrors(storage, self._config)
 
     async def _start_mirrors(self, storage: Storage, config: DeliveryConfig) -> None:
+        """Make the mirrors, in place of those that there are; waits for storage, and nothing waits for this."""
+        self._were_mended.clear()
+        for mirror in self._mirrors:
+            await mirror.stop()
         js = JetStreamApi(self._connection)
         mirrors = []
         for stream in (config.inbox.name, config.tasks.name):
@@ -148,7 +156,7 @@ class RouterService:
                         config,
                         stream=stream,
                         storage_id=storage.storage_id,
-                        position=await storage.envelopes.mirror_position(stream),
+                        read_position=storage.envelopes.mirror_position,
                     )
             assert created is not None
             mirrors.append(
@@ -192,10 +200,7 @@ class RouterService:
                 else:
                     self._standing = await streams.keep(js, config, self._standing)
         self._metrics.streams_made_again += len(self._standing.lost) if self._standing else 0
-        if self._mirrors and self._storage is not None:
-            for mirror in self._mirrors:
-                await mirror.stop()
-            await self._start_mirrors(self._storage, config)
+        self._were_mended.set()
 
 
 def _say_storage_down(state: RetryCallState) -> None:

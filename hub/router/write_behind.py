@@ -15,6 +15,7 @@ from hub.storage.records import MAX_BATCH
 
 log = structlog.get_logger(__name__)
 
+MOST_BYTES: Final = 64 * 1024 * 1024  # of the items that wait in one queue: an outage of storage must not fill memory
 FLUSH_SECS: Final = 5.0  # at a stop; storage that does not answer by then is down
 RETRY_MIN_SECS: Final = 0.2
 RETRY_MAX_SECS: Final = 5.0
@@ -29,7 +30,7 @@ class WriteBehind(Generic[T]):
         connection: owns the writing task: should it die, the process ends loudly.
         name: for logs.
         write: writes one batch; `StorageUnavailable` makes it try again, the queue filling meanwhile.
-        most: items that wait at most; one more is lost.
+        most: items that wait at most; one more is lost, and so is what would make them more than 64 MiB.
         on_lost: told of each item that was lost, and why.
     """
 
@@ -47,7 +48,8 @@ class WriteBehind(Generic[T]):
         self._write = write
         self._most = most
         self._on_lost = on_lost
-        self._items: deque[T] = deque()
+        self._items: deque[tuple[T, int]] = deque()  # with the size of each
+        self._bytes = 0
         self._came = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -58,12 +60,13 @@ class WriteBehind(Generic[T]):
         """Items that are not written yet."""
         return len(self._items)
 
-    def offer(self, item: T) -> bool:
-        """Take an item, or lose it when the queue is full; never waits."""
-        if len(self._items) >= self._most:
+    def offer(self, item: T, size: int) -> bool:
+        """Take an item of about so many bytes, or lose it when the queue is full; never waits."""
+        if len(self._items) >= self._most or self._bytes + size > MOST_BYTES:
             self._on_lost(item, "the queue is full")
             return False
-        self._items.append(item)
+        self._items.append((item, size))
+        self._bytes += size
         self._idle.clear()
         self._came.set()
         return True
@@ -74,24 +77,23 @@ class WriteBehind(Generic[T]):
             self._task = self._connection.own(self._run(), name=self._name)
 
     async def stop(self) -> None:
-        """Write what waits, for at most 5 s; what is left then is lost and told."""
-        if self._task is None:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FLUSH_SECS):
-                await self._idle.wait()
+        """Write what waits, for at most 5 s; what is left then, or was never begun, is lost and told."""
         task, self._task = self._task, None
-        task.cancel()
-        await asyncio.wait({task})
+        if task is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FLUSH_SECS):
+                    await self._idle.wait()
+            task.cancel()
+            await asyncio.wait({task})
         while self._items:
-            self._on_lost(self._items.popleft(), "storage did not answer before the stop")
+            self._on_lost(self._take(), "storage did not answer before the stop")
 
     async def _run(self) -> None:
         while True:
             await self._came.wait()
             self._came.clear()
             while self._items:
-                batch = [self._items[index] for index in range(min(MAX_BATCH, len(self._items)))]
+                batch = [self._items[index][0] for index in range(min(MAX_BATCH, len(self._items)))]
                 async for attempt in AsyncRetrying(
                     retry=retry_if_exception_type(StorageUnavailable),
                     wait=wait_exponential(min=RETRY_MIN_SECS, max=RETRY_MAX_SECS),
@@ -100,8 +102,13 @@ class WriteBehind(Generic[T]):
                     with attempt:
                         await self._write(batch)
                 for _ in batch:
-                    self._items.popleft()
+                    self._take()
             self._idle.set()
+
+    def _take(self) -> T:
+        item, size = self._items.popleft()
+        self._bytes -= size
+        return item
 
     def _say(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None

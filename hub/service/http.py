@@ -3,6 +3,7 @@
 Served from a thread of its own, so that a busy loop is seen as busy and not as a refused connection.
 """
 
+import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +18,13 @@ DEFAULT_HOST: Final = "127.0.0.1"  # figures and lags are nobody's business outs
 
 class BadAddress(ValueError):
     """The address of the HTTP endpoint is not one."""
+
+
+class CannotListen(Exception):
+    """The address of the HTTP endpoint cannot be had now."""
+
+    def __init__(self, host: str, port: int, reason: str) -> None:
+        super().__init__(f"cannot listen on {host}, port {port}: {reason}; name another address for /metrics")
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -39,9 +47,13 @@ def parse_address(text: str) -> tuple[str, int]:
     """
     host, _, port = text.rpartition(":")
     host = host.strip("[]") or DEFAULT_HOST
-    if not port.isdigit() or not 0 <= int(port) <= 65535:
+    if not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
         raise BadAddress(f"bad address {text!r}: expected host:port or a port from 0 (any free one) to 65535")
     return host, int(port)
+
+
+class _Ipv6Server(ThreadingHTTPServer):
+    address_family = socket.AF_INET6
 
 
 class HttpEndpoint:
@@ -50,13 +62,20 @@ class HttpEndpoint:
     Args:
         host, port: where; port 0 takes a free one.
         registry: what `/metrics` shows.
-        readiness: asked at each `/readyz` and `/healthz`, from another thread: it only reads.
+        readiness: asked at each `/readyz`, from another thread: it only reads.
+
+    Raises:
+        CannotListen: the address is taken, or is none of this machine's.
     """
 
     def __init__(
         self, host: str, port: int, *, registry: CollectorRegistry, readiness: Callable[[], Readiness]
     ) -> None:
-        self._server = ThreadingHTTPServer((host, port), _handler(registry, readiness))
+        server = _Ipv6Server if ":" in host else ThreadingHTTPServer
+        try:
+            self._server = server((host, port), _handler(registry, readiness))
+        except OSError as error:
+            raise CannotListen(host, port, error.strerror or str(error)) from error
         self._server.daemon_threads = True
         self._thread: threading.Thread | None = None
 

@@ -3,5 +3,3 @@
 import pytest
 
 pytest.register_assert_rewrite("hub.storage.conformance")
-
-pytest_plugins = ["tests.support.storages"]

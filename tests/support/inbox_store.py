@@ -96,13 +96,13 @@ class InboxStore:
             reply = {"ok": True, "data": data}
         await message.respond(json.dumps(reply).encode())
 
-    async def put(self, payload: Any, *, id: str | None = None, sender: str = "alice") -> Envelope:  # noqa: A002
+    async def put(self, payload: Any, *, id: str | None = None, sender: str = "alice") -> Envelope:
         """Store a DM as a durable router does."""
         envelope = make(sender=sender, channel="direct", to=self.identity, payload=payload, id=id)
         await self.js.publish(subjects.inbox(self.identity), envelope.body)
         return envelope
 
-    async def put_live(self, payload: Any, *, id: str | None = None) -> Envelope:  # noqa: A002
+    async def put_live(self, payload: Any, *, id: str | None = None) -> Envelope:
         """Publish a DM as a core router does: whoever listens has it."""
         envelope = make(sender="alice", channel="direct", to=self.identity, payload=payload, id=id)
         await self.put_raw(envelope.body)

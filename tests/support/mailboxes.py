@@ -54,7 +54,7 @@ class Mailboxes:
             await mailbox.close()
 
 
-def dm(sender: str = "ann", id: str | None = None, payload: Any = None, **options: Any) -> Envelope:  # noqa: A002
+def dm(sender: str = "ann", id: str | None = None, payload: Any = None, **options: Any) -> Envelope:
     """A direct message to the worker."""
     payload = {"prompt": "hi"} if payload is None else payload
     return make(sender=sender, id=id, channel="tasks", to=WORKER, payload=payload, **options)

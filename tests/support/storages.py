@@ -14,7 +14,7 @@ from tests.support.postgres import Postgres
 BACKENDS = ("sqlite", "postgresql")
 
 
-async def _empty(url: str) -> None:
+async def empty(url: str) -> None:
     tables = ", ".join(table for table in metadata.tables if table != "hub_meta")
     connection = await asyncpg.connect(url)
     try:
@@ -53,5 +53,5 @@ def storage_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
         return f"sqlite:///{path}"
     url: str = request.getfixturevalue("postgres_database")
-    asyncio.run(_empty(url))
+    asyncio.run(empty(url))
     return url

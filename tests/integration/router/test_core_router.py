@@ -149,8 +149,12 @@ async def test_agents_that_announce_themselves_are_recorded(
     storage = open_storage(f"sqlite:///{tmp_path / 'hub.db'}")
     assert storage is not None
     async with storage:
-        agent = await eventually(lambda: storage.agents.get("alice"), what="alice is known")
-        assert (agent.capabilities, agent.metadata) == (["echo"], {"version": "1"})
+
+        async def registered() -> bool:  # the presence may be recorded first, by the other router
+            agent = await storage.agents.get("alice")
+            return agent is not None and (agent.capabilities, agent.metadata) == (["echo"], {"version": "1"})
+
+        await eventually(registered, what="alice is known")
         assert await storage.agents.get("somebody-else") is None
 
 

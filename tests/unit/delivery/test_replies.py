@@ -2,7 +2,8 @@
 
 import pytest
 
-from hub.delivery.replies import fits_request_info, may_answer
+from hub.delivery.nats_client import parse_headers
+from hub.delivery.replies import REQUEST_INFO, fits_request_info, may_answer
 
 REPLIES = [
     ("_INBOX_alice.x", True),
@@ -58,4 +59,10 @@ INFOS = [
 
 @pytest.mark.parametrize(("header", "is_fine"), INFOS)
 def test_a_request_comes_from_the_account_of_the_identity_in_its_subject(header: str | None, *, is_fine: bool) -> None:
-    assert fits_request_info(header, "alice") is is_fine
+    headers = {"traceparent": "x"} | ({} if header is None else {REQUEST_INFO: header})
+    assert fits_request_info(headers, "alice") is is_fine
+
+
+def test_headers_that_were_not_read_fit_nobody() -> None:
+    block = b"NATS/1.0\r\n" + b"a: b\r\n" * 100_000 + b'Nats-Request-Info: {"acc":"A_bob"}\r\n\r\n'
+    assert not fits_request_info(parse_headers(block), "alice")

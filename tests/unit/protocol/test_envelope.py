@@ -530,7 +530,8 @@ def test_the_cost_of_a_hostile_envelope_grows_with_its_size_only() -> None:
 
     for place in ({"outer": ',"7":1'}, {"inner": ',"7":1'}):
         small = min(seconds(4_000, **place) for _ in range(3))
-        assert seconds(40_000, **place) < 40 * small + 0.05
+        large = min(seconds(40_000, **place) for _ in range(3))  # the least: what a garbage collection did not hit
+        assert large < 40 * small + 0.05
 
 
 def test_a_megabyte_of_lone_surrogates_is_parsed_in_time() -> None:

@@ -1,5 +1,6 @@
 """The routing rules by tables (contract §1, §3)."""
 
+import time
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hub.delivery.nats_client import header_lines
 from hub.protocol import make
 from hub.router.rules import Drop, Home, Reason, Route, route, trace_lines
 
@@ -136,3 +138,14 @@ def test_only_the_trace_context_is_carried_on(headers: list[tuple[str, str]], ca
 @given(st.text(max_size=60), st.binary(max_size=300))
 def test_nothing_that_comes_crashes_the_rules(subject: str, sent: bytes) -> None:
     route(f"hub.pub.{subject}", HEADERS, sent, is_guarded=True)
+
+
+@pytest.mark.parametrize("is_guarded", [True, False])
+@pytest.mark.parametrize("line", [b"a:\r\n", b"\r\n"])
+def test_a_message_of_millions_of_header_lines_is_dropped_in_no_time(line: bytes, *, is_guarded: bool) -> None:
+    block = b"NATS/1.0\r\n" + line * (8_000_000 // len(line)) + b"Nats-Stream: HUB_INBOX\r\n\r\n"
+    began = time.process_time()
+    decided = route("hub.pub.alice.room", header_lines(block), body(), is_guarded=is_guarded)
+    assert time.process_time() - began < 0.5
+    assert isinstance(decided, Drop)
+    assert decided.reason is Reason.UNDECODABLE

@@ -147,4 +147,4 @@ def test_the_largest_wave_is_judged_in_a_moment() -> None:
     ]
     began = time.process_time()
     validated(tasks)
-    assert time.process_time() - began < 5  # 0.1 s where nobody else runs
+    assert time.process_time() - began < 5  # 0.6 s measured

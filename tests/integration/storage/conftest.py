@@ -1,3 +1,0 @@
-"""Databases for the tests of storage."""
-
-pytest_plugins = ["tests.support.storages"]
