@@ -22,6 +22,7 @@ from hub.delivery.nats_client import HardenedClient
 from hub.delivery.requests import Requests
 from hub.delivery.settings import ConnectSettings
 from hub.protocol import TooLarge
+from hub.service import logs
 
 log = structlog.get_logger(__name__)
 
@@ -67,6 +68,7 @@ class Connection:
         Raises:
             CannotConnect: with what the last try said; at once when the credentials are refused.
         """
+        logs.keep_stdout_clean()
         self = cls(settings)
         connecting = asyncio.create_task(self._connect(name))
         refused = asyncio.create_task(self._refused_login.wait())

@@ -142,7 +142,9 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def start_of_wave(bench: Bench, identity: str, prompt: str, *, id: str, attempt: int, wave: str) -> Envelope:
+async def start_of_wave(
+    bench: Bench, identity: str, prompt: str, *, envelope_id: str, attempt: int, wave: str
+) -> Envelope:
     payload = {
         "action": "session_start",
         "session_id": "build",
@@ -152,7 +154,9 @@ async def start_of_wave(bench: Bench, identity: str, prompt: str, *, id: str, at
         "attempt": attempt,
         "orchestrator": bench.me,
     }
-    envelope = make(sender=names.HUB_IDENTITY, channel="direct", to=identity, kind="control", payload=payload, id=id)
+    envelope = make(
+        sender=names.HUB_IDENTITY, channel="direct", to=identity, kind="control", payload=payload, id=envelope_id
+    )
     await deliver(bench, envelope)
     return envelope
 
@@ -161,12 +165,12 @@ async def test_three_redispatches_of_a_running_wave_start_give_one_run_and_four_
     identity, wave = bench.name(), bench.name()
     worker = await bench.start("nap", identity)
     ids = [names.new_message_id() for _ in range(5)]
-    for attempt, id in enumerate(ids[:4]):
-        await start_of_wave(bench, identity, "0.6", id=id, attempt=attempt, wave=wave)
-        await bench.witness.said(id, "working" if attempt else "ready")
-    results = [await bench.witness.result(id) for id in ids[:4]]
+    for attempt, each in enumerate(ids[:4]):
+        await start_of_wave(bench, identity, "0.6", envelope_id=each, attempt=attempt, wave=wave)
+        await bench.witness.said(each, "working" if attempt else "ready")
+    results = [await bench.witness.result(each) for each in ids[:4]]
     assert {(result["status"], result["result"]) for result in results} == {("done", "slept 0.6")}
-    await start_of_wave(bench, identity, "0.6", id=ids[4], attempt=4, wave=wave)
+    await start_of_wave(bench, identity, "0.6", envelope_id=ids[4], attempt=4, wave=wave)
     assert (await bench.witness.result(ids[4]))["result"] == "slept 0.6"
     assert len(bench.starts()) == 1
     await worker.stop()
@@ -178,12 +182,12 @@ async def test_a_cancel_by_any_id_that_stands_for_a_wave_s_turn_stops_it(bench: 
     identity, wave = bench.name(), bench.name()
     await bench.start("nap", identity)
     ids = [names.new_message_id() for _ in range(2)]
-    for attempt, id in enumerate(ids):
-        await start_of_wave(bench, identity, "30", id=id, attempt=attempt, wave=wave)
-        await bench.witness.said(id, "working")
+    for attempt, each in enumerate(ids):
+        await start_of_wave(bench, identity, "30", envelope_id=each, attempt=attempt, wave=wave)
+        await bench.witness.said(each, "working")
     task_id = {"first": ids[0], "alias": ids[1], "wave task": "build"}[named]
     payload = {"action": "cancel", "task_id": task_id, "wave_id": wave, "session_id": "build"}
     await deliver(
         bench, make(sender=names.HUB_IDENTITY, channel="direct", to=identity, kind="control", payload=payload)
     )
-    assert [(await bench.witness.result(id))["status"] for id in ids] == ["cancelled"] * 2
+    assert [(await bench.witness.result(each))["status"] for each in ids] == ["cancelled"] * 2

@@ -30,7 +30,7 @@ def test_a_message_that_keeps_coming_is_not_forgotten() -> None:
     assert ("x", "b") not in memory
 
 
-def test_no_room_at_all_is_refused() -> None:
+def test_less_than_no_room_is_refused() -> None:
     with pytest.raises(ValueError, match="0 or more"):
         AckedMemory(most=-1)
 
