@@ -66,9 +66,12 @@ class Connection:
             timeout_secs: for all tries together.
 
         Raises:
+            BadSettings: the settings cannot be meant.
             CannotConnect: with what the last try said; at once when the credentials are refused.
         """
         logs.keep_stdout_clean()
+
+        settings.require_valid()  # an empty list of servers would keep nats-py busy for ever, past any timeout
         self = cls(settings)
         connecting = asyncio.create_task(self._connect(name))
         refused = asyncio.create_task(self._refused_login.wait())
