@@ -22,6 +22,7 @@ from hub.delivery.nats_client import HardenedClient
 from hub.delivery.requests import Requests
 from hub.delivery.settings import ConnectSettings
 from hub.protocol import TooLarge
+from hub.service import logs
 
 log = structlog.get_logger(__name__)
 
@@ -65,8 +66,11 @@ class Connection:
             timeout_secs: for all tries together.
 
         Raises:
+            BadSettings: the settings cannot be meant.
             CannotConnect: with what the last try said; at once when the credentials are refused.
         """
+        logs.keep_stdout_clean()
+        settings.require_valid()  # an empty list of servers would keep nats-py busy for ever, past any timeout
         self = cls(settings)
         connecting = asyncio.create_task(self._connect(name))
         refused = asyncio.create_task(self._refused_login.wait())
@@ -111,7 +115,13 @@ class Connection:
         context = _tls_context(settings)
         if context is not None:
             options["tls"] = context
-        await self.client.connect(**options)
+        try:
+            await self.client.connect(**options)
+        except Exception as error:
+            if not type(error).__module__.startswith("nkeys"):  # optional, and with errors of its own
+                raise
+            detail = str(error) or type(error).__name__
+            raise ValueError(f"{settings.nkey_seed or settings.creds} holds no NKey seed ({detail})") from error
         log.info("connected", server=settings.shown_servers, identity=settings.identity, name=name)
 
     # What it knows

@@ -339,6 +339,11 @@ class HardenedClient(Client):
             # in a socket's buffer, and every sender of ours repeats what was not acknowledged.
             log.debug("write failed", error=str(error))
 
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        # A close of a client that never began to connect (a certificate that is none) has nothing to flush; nats-py's
+        # assertion would hide why.
+        return await super()._flush_pending(force_flush) if self._flush_queue is not None else None
+
     async def _process_pong(self) -> None:
         # Each PONG answers the oldest PING, also the one of a flush that nobody waits for any more.
         if self._pongs and self._pongs[0].done():

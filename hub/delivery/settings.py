@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -12,7 +13,8 @@ from hub.service.paths import URL_FILE, state_dir
 
 DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 DEFAULT_JS_PREFIX: Final = "$JS.API"
-_SCHEMES: Final = ("nats://", "tls://", "ws://", "wss://")
+_WEB_SCHEMES: Final = ("ws://", "wss://")
+_SCHEMES: Final = ("nats://", "tls://", *_WEB_SCHEMES)
 
 
 class ConnectSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,10 +85,7 @@ class ConnectSettings(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             BadSettings: says which setting, what was expected and what came.
         """
-        for server in self.servers:
-            if not server.startswith(_SCHEMES) or any(blank in server for blank in " \t\r\n"):
-                expected = "expected nats://host:port (or tls://, ws://, wss://)"
-                raise BadSettings(f"bad server address {server!r} (from {self.url_source}): {expected}")
+        self._require_servers()
         if self.durable_inbox not in {"auto", "on", "off"}:
             raise BadSettings(f"bad NATS_HUB_DURABLE_INBOX {self.durable_inbox!r}: expected auto, on or off")
         try:
@@ -114,6 +113,20 @@ class ConnectSettings(msgspec.Struct, frozen=True, kw_only=True):
     def anonymous(self) -> "ConnectSettings":
         """The same servers without any credentials, also without those in the addresses."""
         return ConnectSettings(servers=tuple(map(_without_credentials, self.servers)), ca=self.ca)
+
+    def _require_servers(self) -> None:
+        expected = "expected nats://host:port (or tls://, ws://, wss://)"
+        if not self.servers:
+            raise BadSettings(f"no server address (from {self.url_source}): {expected}")
+        for server in self.servers:
+            if not server.startswith(_SCHEMES) or any(blank in server for blank in " \t\r\n") or not _has_place(server):
+                shown = _without_credentials(server)
+                raise BadSettings(f"bad server address {shown!r} (from {self.url_source}): {expected}")
+        if len({server.startswith(_WEB_SCHEMES) for server in self.servers}) > 1:
+            raise BadSettings(
+                f"server addresses {self.shown_servers} (from {self.url_source}): expected all of them with ws:// or "
+                "wss://, or none: one client speaks one of the two"
+            )
 
     @property
     def inbox_prefix(self) -> str:
@@ -151,6 +164,15 @@ def _find_url(environ: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
     if written:
         return (written,), str(file)
     return (DEFAULT_URL,), "default"
+
+
+def _has_place(server: str) -> bool:
+    """Does an address name a host, and a port that can be, if any?"""
+    try:
+        parts = urlsplit(server)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an open bracket, a port that is no number or beyond 65535
+        return False
 
 
 def _without_credentials(server: str) -> str:

@@ -33,3 +33,12 @@ def configure(*, verbose: bool = False, least: int = logging.INFO, for_people: b
     )
     # nats-py logs through the standard library; what matters of it reaches us through its callbacks.
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
+
+
+def keep_stdout_clean() -> None:
+    """In a program that set up no structlog of its own, send logs to stderr: its stdout is its own.
+
+    structlog's default prints to stdout. Whoever configures structlog, before or afterwards, has the last word.
+    """
+    if not structlog.is_configured():
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(file=sys.stderr))

@@ -1,6 +1,6 @@
 """A worker that kills itself with SIGKILL at a step.
 
-python -m tests.support.stepping_worker STEP HANDLER IDENTITY
+`python -m tests.support.stepping_worker STEP HANDLER IDENTITY`
 """
 
 import os

@@ -62,7 +62,7 @@ class Bench:
     def worker(
         self, handler: str, identity: str | None = None, *arguments: str, home: Path | None = None
     ) -> HubProcess:
-        """A worker, not started yet; `handler` of tests/support/handlers.py, or a built-in with a colon before."""
+        """A worker, not started: `handler` of tests/support/handlers.py, or a built-in with a colon before."""
         who = identity or self.name()
         named = [handler.removeprefix(":")] if handler.startswith(":") else ["--handler", f"{HANDLERS}:{handler}"]
         return self.process("workers", "run", *named, "--identity", who, *arguments, home=home)
@@ -80,8 +80,8 @@ class Bench:
         lines = self.ledger.read_text().splitlines() if self.ledger.exists() else []
         return [line.split() for line in lines if task_id is None or line.startswith(f"{task_id} ")]
 
-    def task(self, to: str, prompt: str, *, id: str | None = None, sender: str | None = None, **more: Any) -> Envelope:
-        task_id = id or names.new_message_id()
+    def task(self, to: str, prompt: str, *, sender: str | None = None, **more: Any) -> Envelope:
+        task_id = names.new_message_id()
         who = sender or self.me
         return make(sender=who, channel="direct", to=to, payload=task_payload(prompt, task_id, more), id=task_id)
 

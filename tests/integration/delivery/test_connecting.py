@@ -1,0 +1,29 @@
+"""Connecting with what cannot work: it ends soon, and says why."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from hub.delivery.connection import Connection
+from hub.delivery.errors import BadSettings, CannotConnect
+from hub.delivery.settings import ConnectSettings
+
+
+async def test_no_server_at_all_is_refused_and_does_not_spin() -> None:
+    async with asyncio.timeout(5):
+        with pytest.raises(BadSettings, match="no server address"):
+            await Connection.open(ConnectSettings(servers=()), name="test", timeout_secs=1)
+
+
+@pytest.mark.parametrize("names", [("ca",), ("certificate", "key"), ("creds",), ("nkey_seed",)])
+async def test_a_file_that_holds_something_else_is_named_as_the_reason(names: tuple[str, ...], tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage"
+    garbage.write_text("listen: 4222\n")
+    settings = ConnectSettings(servers=("nats://127.0.0.1:1",), **{name: str(garbage) for name in names})
+
+    async with asyncio.timeout(5):
+        with pytest.raises(CannotConnect) as failed:
+            await Connection.open(settings, name="test", timeout_secs=1)
+
+    assert "Client.connect must be called first" not in str(failed.value)
