@@ -35,7 +35,7 @@ async def test_the_default_procfile_comes_up_with_its_own_server_and_goes_down(m
     up = make_up(procfile, toml, environ=OWN_SERVER).spawn()
     await eventually(lambda: up.look()["state"] == "up", within=40)
     labels = {replica["label"]: replica["state"] for replica in up.look()["replicas"]}
-    assert labels["nats-server.0"] == labels["router.0"] == labels["attach.0"] == "ready"
+    assert [labels[f"{name}.0"] for name in ("nats-server", "router", "attach", "api", "worker")] == ["ready"] * 5
     assert set(labels.values()) == {"ready"}
     url = up.state.url_file.read_text().strip()
     assert b'"jetstream":true' in await server_answers(url)
