@@ -5,7 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # Two cores are enough; more workers only help where there are more cores.
 JOBS   ?= auto
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+# A test with real processes that fails is run once more, and the report says so (-ra): look at every RERUN line.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --reruns 1
 
 .PHONY: setup up test test-durable lint types check soak bench clean
 
