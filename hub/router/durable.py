@@ -45,7 +45,7 @@ class DurableRouter:
         metrics: where it counts.
         dead_letters: where what goes nowhere is kept.
         live_mirror: where broadcasts are mirrored, best effort.
-        on_gone: told when the consumer is not there; its owner makes streams and consumer again.
+        on_gone: told when the consumer or a home's stream is not there; its owner makes them again.
         on_step: called with each step's name; tests stop the process there. None in production.
     """
 
@@ -66,6 +66,7 @@ class DurableRouter:
         self._dead_letters = dead_letters
         self._live_mirror = live_mirror
         self._on_step = on_step
+        self._on_gone = on_gone
         self._streams = {Home.INBOX: config.inbox.name, Home.TASKS: config.tasks.name}
         self._is_draining = False
         self._clock = ServerClock(connection, config.ingress.name)
@@ -179,6 +180,9 @@ class DurableRouter:
                 error=outcome.description,
                 retry_secs=NAK_DELAY_SECS,
             )
+            if outcome.reason == "no_stream" and self._on_gone is not None:
+                # Without history nothing else of ours reads that stream and would notice.
+                self._on_gone(f"{decided.destination}: {outcome.description}")
         self._answer(taken.message, nak(0.0 if self._is_draining else NAK_DELAY_SECS))
 
     def _broadcast(self, taken: "_Taken", decided: Route) -> None:

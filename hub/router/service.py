@@ -177,7 +177,7 @@ class RouterService:
     def _on_gone(self, reason: str) -> None:
         """A consumer is not there: make what is missing again, once for however many say so."""
         if self._repair is None or self._repair.done():
-            log.error("a consumer is gone; making it again", reason=reason)
+            log.error("a stream or consumer is gone; making it again", reason=reason)
             self._repair = self._connection.own(self._mend(), name="repair")
 
     async def _mend(self) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.js.api import DiscardPolicy
 
 from hub.delivery.config import DeliveryConfig, StreamSettings
 from hub.delivery.connection import Connection
@@ -200,7 +201,7 @@ async def test_the_router_counts_to_the_last_delivery_itself_and_writes_exhauste
     hub = await start_hub(router_max_deliver=2)
     js = alice.jetstream()
     config = (await js.stream_info("HUB_INBOX")).config
-    config.subjects = ["channel.elsewhere.>"]
+    config.discard, config.max_bytes = DiscardPolicy.NEW, 1  # full from the start: each publish is refused
     await js.update_stream(config)
     doomed = direct_messages(1)
 
@@ -231,12 +232,12 @@ async def test_a_failed_publish_is_retried_until_its_store_is_back(start_hub: An
     hub = await start_hub()
     js = alice.jetstream()
     config = (await js.stream_info("HUB_INBOX")).config
-    config.subjects = ["channel.elsewhere.>"]
+    config.discard, config.max_bytes = DiscardPolicy.NEW, 1  # full from the start: each publish is refused
     await js.update_stream(config)
     await send_all(alice, direct_messages(5))
     await eventually(lambda: hub.metrics.naks >= 5, what="naks")
 
-    config.subjects = ["channel.inbox.>"]
+    config.discard, config.max_bytes = DiscardPolicy.OLD, -1
     await js.update_stream(config)
 
     await eventually(lambda: hub.metrics.routed[Home.INBOX] == 5, what="all routed in the end")
