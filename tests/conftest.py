@@ -1,6 +1,8 @@
 """What every test may ask for: a nats-server of its own, and the mode that this run is for."""
 
 import asyncio
+import signal
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +12,10 @@ from tests.support.nats_server import NatsServer
 from tests.support.postgres import Postgres
 
 pytest_plugins = ["tests.support.storages"]
+
+# A shell's background job inherits SIGINT as ignored, and so would every process of ours that a test interrupts.
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MODES = ("core", "durable", "bound")
 MODE_MARKERS = {"core": "core_only", "durable": "durable_only", "bound": "bound_only"}

@@ -41,4 +41,5 @@ def keep_stdout_clean() -> None:
     structlog's default prints to stdout. Whoever configures structlog, before or afterwards, has the last word.
     """
     if not structlog.is_configured():
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(file=sys.stderr))
+        # Looked up at each use: a host, or a test runner, may exchange sys.stderr.
+        structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))

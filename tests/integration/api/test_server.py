@@ -246,7 +246,7 @@ async def test_every_write_leaves_an_audit_line(
         await world.code("alice", "dead.replay", dead_id="d1")
         await world.data("olga", "session.get", session_id="s1")
         await world.raw(ADMIN, "task.cancel", b"{")
-    lines = [line for line in capsys.readouterr().out.splitlines() if "audit" in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "audit" in line]
     assert len(lines) == 3
     assert all(word in lines[0] for word in ("session.create", "olga", "s1", "wanda", "ok"))
     assert all(word in lines[1] for word in ("dead.replay", "alice", "forbidden"))
