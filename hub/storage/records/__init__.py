@@ -4,21 +4,6 @@ All times are aware and come back in UTC with microseconds. JSON that came over 
 (`Raw`), so that nothing is judged or changed on its way through storage.
 """
 
-from hub.storage.records.common import (
-    DEAD_DATA_BYTES,
-    DEFAULT_LIMIT,
-    DEFAULT_PAGE_BYTES,
-    MAX_BATCH,
-    MAX_CAPABILITIES,
-    MAX_LIMIT,
-    MAX_METADATA_BYTES,
-    MAX_THREAD_DEPTH,
-    BatchReport,
-    Page,
-    Refused,
-    RetentionRule,
-    RetentionStep,
-)
 from hub.storage.records.history import (
     Activity,
     Agent,
@@ -47,6 +32,21 @@ from hub.storage.records.orchestration import (
     WaveChange,
     WaveStatus,
     WaveTask,
+)
+from hub.storage.records.pages import (
+    DEAD_DATA_BYTES,
+    DEFAULT_LIMIT,
+    DEFAULT_PAGE_BYTES,
+    MAX_BATCH,
+    MAX_CAPABILITIES,
+    MAX_LIMIT,
+    MAX_METADATA_BYTES,
+    MAX_THREAD_DEPTH,
+    BatchReport,
+    Page,
+    Refused,
+    RetentionRule,
+    RetentionStep,
 )
 
 __all__ = [

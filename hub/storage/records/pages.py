@@ -1,4 +1,4 @@
-"""Records that every part of storage shares, and the limits that it keeps."""
+"""Pages and reports of batches, and the limits that storage keeps."""
 
 from typing import Final, Generic, TypeVar
 
