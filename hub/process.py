@@ -73,6 +73,7 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
         api_admins: identities that may do everything in the query API; none: what `NATS_HUB_API_ADMINS` says.
         agent_js_prefix: where agents find JetStream's API, as the attach tells them.
         verbose: debug lines too.
+        connection: settings of the connection that beat the environment, by their names in `ConnectSettings`.
     """
 
     roles: tuple[Role, ...]
@@ -84,6 +85,7 @@ class HubOptions(msgspec.Struct, frozen=True, kw_only=True):
     api_admins: tuple[str, ...] = ()
     agent_js_prefix: str = DEFAULT_JS_PREFIX
     verbose: bool = False
+    connection: Mapping[str, Any] = {}
 
 
 def run(options: HubOptions, environ: Mapping[str, str] | None = None) -> int:
@@ -103,7 +105,8 @@ async def serve(
 ) -> Exit:
     """As `run`, in the loop that is there; `on_step` is for tests, see `DurableRouter`."""
     try:
-        settings = ConnectSettings.from_environ(environ, identity=None)
+        settings = ConnectSettings.from_environ(environ, **options.connection)
+        settings = msgspec.structs.replace(settings, identity=None)  # the hub is nobody's identity
         config = delivery_config.load(options.delivery_config, environ) if options.durable else None
         address = parse_address(options.metrics) if options.metrics else None
         admins = _api_admins(options, environ)

@@ -14,6 +14,7 @@ from hub.cli.options import CONNECT_SECS, Connecting, ConnectTimeout, From, Json
 from hub.cli.output import harmless, say, stdout
 from hub.cli.publish import said
 from hub.cli.running import CommandError, connection_watched, console_script, run_command
+from hub.cli.whereabouts import absence
 from hub.client import ClientError, HubClient, NotSent, SendUnconfirmed, TaskHandle, TaskTimedOut
 from hub.delivery.errors import DeliveryError
 from hub.protocol import Progress, Result, names
@@ -193,12 +194,16 @@ class _Delegation:
             return Exit.OK
         state = said(handle.receipt) if handle.receipt is not None else "following"
         say(f"task {handle.task_id} to {handle.worker} ({state}); again: {self._again}")
-        showing = asyncio.create_task(self._show_progress(handle), name="progress")
+        beside = {
+            asyncio.create_task(self._show_progress(handle), name="progress"),
+            asyncio.create_task(self._tell_absence(handle), name="absence"),
+        }
         try:
             return await self._wait(handle, began)
         finally:
-            showing.cancel()
-            await asyncio.wait({showing})
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
 
     async def _start(self) -> TaskHandle:
         task = self._task
@@ -247,6 +252,12 @@ class _Delegation:
                 say(progress_line(progress))
         except ClientError:
             return  # whoever waits for the result says it
+
+    async def _tell_absence(self, handle: TaskHandle) -> None:
+        if handle.receipt is None or handle.receipt.is_stored:  # a core hub lets nothing wait
+            text = await absence(self._client, handle.worker)
+            if text is not None:
+                say(text)
 
     def _tell_sent(self, handle: TaskHandle) -> None:
         receipt = handle.receipt

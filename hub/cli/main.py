@@ -31,4 +31,5 @@ for name, command, text in (
     ("agents", agents.agents, agents.HELP),
     ("stats", stats.stats, stats.HELP),
 ):
-    app.command(name, help=text, context_settings=CONTEXT)(command)
+    summary = text.partition("\n")[0]
+    app.command(name, help=text, short_help=summary, context_settings=CONTEXT)(command)

@@ -60,19 +60,22 @@ class Connecting(msgspec.Struct, frozen=True):
         Raises:
             BadSettings: a value that cannot be meant.
         """
+        return ConnectSettings.from_environ(os.environ, identity=identity, **self.given())
+
+    def given(self) -> dict[str, Any]:
+        """What the options say, as overrides of `ConnectSettings.from_environ`."""
         servers = None if self.url is None else tuple(url.strip() for url in self.url.split(",") if url.strip())
-        return ConnectSettings.from_environ(
-            os.environ,
-            servers=servers,
-            identity=identity,
-            creds=self.creds,
-            nkey_seed=self.nkey_seed,
-            user=self.user,
-            ca=self.ca,
-            certificate=self.cert,
-            key=self.key,
-            js_prefix=self.js_prefix,
-        )
+        said = {
+            "servers": servers,
+            "creds": self.creds,
+            "nkey_seed": self.nkey_seed,
+            "user": self.user,
+            "ca": self.ca,
+            "certificate": self.cert,
+            "key": self.key,
+            "js_prefix": self.js_prefix,
+        }
+        return {name: value for name, value in said.items() if value is not None}
 
 
 _OPTIONS: Final = {

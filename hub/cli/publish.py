@@ -11,6 +11,7 @@ from hub.cli.output import stdout
 from hub.cli.running import CommandError, console_script, run_command
 from hub.client import HubClient, SendReceipt
 from hub.client.client import DIRECT
+from hub.protocol import names
 from hub.service.exits import Exit
 
 HELP: Final = """Send one message, and say whether it is stored.
@@ -126,7 +127,10 @@ def _payload(text: str | None, payload: str | None) -> Any:
 def said(receipt: SendReceipt) -> str:
     """What became of a message, in a few words."""
     if receipt.is_stored:
-        return f"stored: {receipt.stream} {receipt.stream_seq}"
+        meta = receipt.envelope.meta
+        is_kept = meta.to is not None or names.is_stored_channel(meta.channel)
+        what = "stored" if is_kept else "taken for whoever listens"
+        return f"{what}: {receipt.stream} {receipt.stream_seq}"
     return "heard live, not stored"
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from hub.cli.options import Connecting, connects
 from hub.delivery.settings import DEFAULT_JS_PREFIX
 from hub.process import HubOptions, Role, run
 
@@ -44,7 +45,10 @@ EVERY_ROLE: Final[tuple[Role, ...]] = ("router", "attach", "api")
 def hub_command(*roles: Role) -> Callable[..., None]:
     """The command that runs a hub process with these roles; each takes the same options."""
 
+    @connects
     def run_hub(
+        *,
+        connecting: Connecting,
         durable: Durable = False,
         delivery_config: DeliveryConfigFile = None,
         db: Database = None,
@@ -64,6 +68,7 @@ def hub_command(*roles: Role) -> Callable[..., None]:
             api_admins=tuple(api_admin or ()),
             agent_js_prefix=agent_js_prefix,
             verbose=verbose,
+            connection=connecting.given(),
         )
         raise typer.Exit(run(options))
 

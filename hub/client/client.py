@@ -68,6 +68,7 @@ class HubClient:
         cls,
         settings: ConnectSettings | None = None,
         *,
+        url: str | None = None,
         environ: Mapping[str, str] | None = None,
         capabilities: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
@@ -80,6 +81,7 @@ class HubClient:
 
         Args:
             settings: where and as whom; read from `environ` when None.
+            url: the server, `nats://host:port`, several with commas; beats the environment.
             environ: the environment, this process's when None.
             overrides: single settings that beat the environment (`identity="bob"`, `servers=(…,)`).
             capabilities, metadata: what this agent registers with.
@@ -91,6 +93,8 @@ class HubClient:
             BadSettings, BadName: the settings cannot be meant, or there is no identity.
             CannotConnect: no server in time, and why.
         """
+        if url is not None:
+            overrides["servers"] = tuple(each.strip() for each in url.split(",") if each.strip())
         if settings is None:
             settings = ConnectSettings.from_environ(os.environ if environ is None else environ, **overrides)
         elif overrides:

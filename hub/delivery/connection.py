@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ssl
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ RESERVED_BYTES: Final = 8192  # contract §1: the router's copy carries more hea
 PING_INTERVAL_SECS: Final = 10  # a dead peer is noticed within 30 s (two unanswered pings), not in 6 minutes
 RECONNECT_WAIT_SECS: Final = 0.5  # nats-py's 2 s lets every restart of a server cost 2 s
 CONNECT_TIMEOUT_SECS: Final = 5  # for one try of one server
+TROUBLE_AGAIN_SECS: Final = 30.0  # how often the same trouble is told; it is tried twice a second
 WRITE_BUFFER_BYTES: Final = 16 * 1024 * 1024  # two of the largest messages; nats-py's 2 MiB refuses one offline
 
 ReconnectCallback = Callable[[], Awaitable[None]]
@@ -52,6 +54,8 @@ class Connection:
         self._is_closing = False
         self._refused_login = asyncio.Event()
         self._refusal: str | None = None
+        self._told_trouble: str | None = None
+        self._told_trouble_at = 0.0
         self._requests = Requests(self.client)
         self._reconnect_callbacks: list[ReconnectCallback] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,9 +85,12 @@ class Connection:
                 return self
             # After its refusal the server hangs up, which may be the last error.
             reason = self._refusal or self.last_error or f"no answer within {timeout_secs:g} s"
-            raise CannotConnect(settings.shown_servers, reason, is_final=self._refused_login.is_set())
+            raise CannotConnect(
+                settings.shown_servers, reason, source=settings.url_source, is_final=self._refused_login.is_set()
+            )
         except (OSError, nats_errors.Error, ValueError) as error:
-            raise CannotConnect(settings.shown_servers, str(error) or repr(error)) from error
+            reason = str(error) or repr(error)
+            raise CannotConnect(settings.shown_servers, reason, source=settings.url_source) from error
         finally:
             refused.cancel()
             if not (connecting.done() and connecting.exception() is None):
@@ -294,7 +301,18 @@ class Connection:
         elif isinstance(error, nats_errors.SlowConsumerError):
             log.error("slow consumer: messages were dropped", subject=error.subject)
         elif not self._is_closing:
-            log.warning("connection trouble", error=text)
+            self._tell_trouble(text)
+
+    def _tell_trouble(self, text: str) -> None:
+        """Each try of a server that is away says the same: tell it when it changes, and every half minute."""
+        now = time.monotonic()
+        if text == self._told_trouble and now - self._told_trouble_at < TROUBLE_AGAIN_SECS:
+            return
+        self._told_trouble, self._told_trouble_at = text, now
+        settings = self.settings
+        log.warning(
+            "no connection to NATS; trying again", server=settings.shown_servers, error=text, source=settings.url_source
+        )
 
     def _on_denied(self, text: str) -> None:
         """`nats: permissions violation for publish to "hub.pub.x"` (nats-py lowers the subject's case)."""
@@ -311,6 +329,7 @@ class Connection:
 
     async def _on_reconnect(self) -> None:
         self.client.release()
+        self._told_trouble = None
         self.reconnects += 1
         log.info("reconnected", server=self.settings.shown_servers)
         for callback in list(self._reconnect_callbacks):

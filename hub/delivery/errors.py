@@ -13,14 +13,17 @@ class CannotConnect(DeliveryError):
     Attributes:
         servers: where it was tried.
         reason: what the last try said.
+        source: what named these servers: `option`, a variable, a file, or `default`.
         is_final: True when trying again cannot help (refused credentials).
     """
 
-    def __init__(self, servers: str, reason: str, *, is_final: bool = False) -> None:
+    def __init__(self, servers: str, reason: str, *, source: str = "option", is_final: bool = False) -> None:
         self.servers = servers
         self.reason = reason
+        self.source = source
         self.is_final = is_final
-        super().__init__(f"cannot connect to NATS at {servers}: {reason}")
+        hint = "check the credentials" if is_final else "is a nats-server there? NATS_URL says where to look"
+        super().__init__(f"cannot connect to NATS at {servers} (from {source}): {reason}; {hint}")
 
 
 class BadSettings(DeliveryError):

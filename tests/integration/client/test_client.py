@@ -241,7 +241,7 @@ async def test_the_shortest_program_reads_its_inbox(nats_server: NatsServer, dur
     environ = {"NATS_URL": nats_server.url}
     async with await HubClient.connect(environ=environ, identity="alice", announce=False) as hub:
         await hub.send_to("bob", "hello")
-    async with await HubClient.connect(environ=environ, identity="bob", announce=False) as hub:
+    async with await HubClient.connect(url=environ["NATS_URL"], identity="bob", announce=False) as hub:
         async with asyncio.timeout(10):
             async for message in hub.inbox():
                 assert message.payload == "hello"

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from hub.delivery.connection import Connection
 from hub.delivery.errors import BadSettings, CannotConnect
@@ -27,3 +28,12 @@ async def test_a_file_that_holds_something_else_is_named_as_the_reason(names: tu
             await Connection.open(settings, name="test", timeout_secs=1)
 
     assert "Client.connect must be called first" not in str(failed.value)
+
+
+async def test_a_server_that_is_away_is_told_once_with_its_address_and_what_named_it() -> None:
+    settings = ConnectSettings.from_environ({"NATS_URL": "nats://127.0.0.1:1"})
+    with capture_logs() as lines, pytest.raises(CannotConnect) as failed:
+        await Connection.open(settings, name="test", timeout_secs=2)
+    told = [line for line in lines if line["log_level"] == "warning"]
+    assert [(line["server"], line["source"]) for line in told] == [("nats://127.0.0.1:1", "NATS_URL")]
+    assert str(failed.value).startswith("cannot connect to NATS at nats://127.0.0.1:1 (from NATS_URL): ")

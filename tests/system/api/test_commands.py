@@ -190,3 +190,8 @@ async def test_an_api_beside_a_hub_shares_its_history_and_answers_when_that_dies
         assert await second.stop() == 0
     finally:
         await second.kill()
+
+
+async def test_a_task_for_a_name_that_nobody_bears_says_so(run: Run) -> None:
+    command = await run("delegate", "--to", "bbo", "--prompt", "x", "--timeout", "4", expected=3)
+    assert "the hub never heard of bbo: the task waits until a worker of that name starts" in command.err

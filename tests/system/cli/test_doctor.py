@@ -41,7 +41,7 @@ async def test_without_a_server_it_is_a_finding_and_ends_with_1(run: Run) -> Non
     url = f"nats://127.0.0.1:{free_port()}"
     doctor = await run("doctor", "--connect-timeout", "1", url=url)
     assert doctor.code == 1
-    assert doctor.out.startswith(f"fail  server  cannot connect to NATS at {url}: ")
+    assert doctor.out.startswith(f"fail  server  cannot connect to NATS at {url} (from ")
     assert (doctor.out.count("\n"), doctor.err) == (1, "")
 
 

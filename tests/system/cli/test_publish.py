@@ -64,7 +64,7 @@ async def test_without_a_server_it_says_where_it_looked(run: Run) -> None:
     sent = await run("publish", "--from", "alice", "--to", "bob", "hi", "--connect-timeout", "1", url=url)
     assert sent.code == 1
     assert sent.out == ""
-    assert sent.err.startswith(f"hub-publish: cannot connect to NATS at {url}: ")
+    assert sent.err.startswith(f"hub-publish: cannot connect to NATS at {url} (from ")
     assert sent.err.count("\n") == 1
 
 
