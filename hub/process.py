@@ -33,7 +33,7 @@ from hub.service import logs
 from hub.service.exits import Exit
 from hub.service.http import BadAddress, CannotListen, HttpEndpoint, Readiness, parse_address
 from hub.service.notify import notify
-from hub.service.paths import state_dir
+from hub.service.paths import BadStateDir, state_dir
 from hub.service.signals import StopRequest, stop_on_signals
 from hub.service.standard_streams import occupy_standard_descriptors
 from hub.storage import Storage, open_storage
@@ -115,7 +115,7 @@ async def serve(
     except ConfigNotReadable as error:
         log.error("cannot start", error=str(error))  # noqa: TRY400 - the text says it all, a traceback nothing
         return Exit.NO_INPUT
-    except (BadSettings, BadName, ConfigError, BadAddress, BadStorageUrl) as error:
+    except (BadSettings, BadName, ConfigError, BadAddress, BadStateDir, BadStorageUrl) as error:
         log.error("cannot start", error=str(error))  # noqa: TRY400
         return Exit.CONFIG
     with stop_on_signals() as stop:

@@ -32,7 +32,7 @@ from hub.protocol import BadName, TooLarge, names
 from hub.service import logs
 from hub.service.exits import Exit
 from hub.service.notify import notify
-from hub.service.paths import state_dir
+from hub.service.paths import BadStateDir, state_dir
 from hub.service.signals import StopRequest, stop_on_signals
 from hub.service.standard_streams import occupy_standard_descriptors
 from workers import plugins
@@ -133,6 +133,7 @@ async def serve(options: WorkerOptions, environ: Mapping[str, str], *, on_step: 
         BadSettings,
         BadName,
         BadHandler,
+        BadStateDir,
         plugins.HandlerNotFound,
         IdentityInUse,
         MailboxDamaged,

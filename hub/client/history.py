@@ -44,11 +44,10 @@ class _Answer(msgspec.Struct):
 _decode: Final = msgspec.json.Decoder(_Answer).decode
 
 
-async def find_messages(connection: Connection, identity: str, *, channel: str, sender: str) -> list[Sifted]:
-    """The messages of one sender on a channel that the hub's history knows, oldest first; best effort.
+async def find_messages(connection: Connection, identity: str, *, channel: str, sender: str) -> list[Sifted] | None:
+    """The messages of one sender on a channel that the hub's history knows, oldest first; None when it cannot say.
 
-    A hub without an API, without storage or with trouble gives none: history is the last place to look, and not
-    finding anything there decides nothing.
+    A hub without an API, without storage or with trouble cannot say; that decides nothing, and may be over soon.
 
     Args:
         connection: the connection.
@@ -63,9 +62,9 @@ async def find_messages(connection: Connection, identity: str, *, channel: str, 
             data = await _ask(connection, identity, params)
         except (DeliveryError, msgspec.DecodeError, UnicodeDecodeError) as error:
             log.debug("history does not answer", channel=channel, error=str(error))
-            break
+            return None
         if data is None:
-            break
+            return None
         found += [sifted for record in data.envelopes if (sifted := _sift(record, channel)) is not None]
         if data.next_cursor is None:
             break

@@ -195,23 +195,23 @@ class TaskHandle:
     # Following
 
     async def _follow(self) -> None:
-        if self.receipt is not None:
+        is_history_due = self.receipt is None  # what has left the stored channel may be in history
+        if not is_history_due:
             await self._nap(FIRST_READ_SECS)
-        else:
-            await self._read_back()
         while not self._outcome.done() and not self._connection.is_closed:
             await self._read_stored()
+            if is_history_due and not self._outcome.done():
+                is_history_due = not await self._read_history()
             if not self._outcome.done():
                 await self._nap(READ_EVERY_SECS)
         await self._leave()
 
-    async def _read_back(self) -> None:
-        """A task of long ago: what has left the stored channel may be in history."""
-        await self._read_stored()
-        if self._outcome.done():
-            return
-        for sifted in await find_messages(self._connection, self._delegator, channel=self.channel, sender=self.worker):
+    async def _read_history(self) -> bool:
+        """Look for a task of long ago; False when history does not answer now, and is to be asked again."""
+        found = await find_messages(self._connection, self._delegator, channel=self.channel, sender=self.worker)
+        for sifted in found or ():
             self._consider(sifted)
+        return found is not None
 
     async def _nap(self, secs: float) -> None:
         """Sleep until woken by the result or a reconnect, at most `secs`."""

@@ -9,7 +9,7 @@ import msgspec
 
 from hub.delivery.errors import BadSettings
 from hub.protocol import BadName, names, subjects
-from hub.service.paths import URL_FILE, state_dir
+from hub.service.paths import URL_FILE, BadStateDir, state_dir
 
 DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 DEFAULT_JS_PREFIX: Final = "$JS.API"
@@ -156,7 +156,10 @@ def require_js_prefix(prefix: str, what: str) -> None:
 def _find_url(environ: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
     if environ.get("NATS_URL"):
         return tuple(url.strip() for url in environ["NATS_URL"].split(",") if url.strip()), "NATS_URL"
-    file = state_dir(environ) / URL_FILE
+    try:
+        file = state_dir(environ) / URL_FILE
+    except BadStateDir as error:
+        raise BadSettings(str(error)) from None
     try:
         written = file.read_text().strip()
     except OSError:

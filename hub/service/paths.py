@@ -11,14 +11,24 @@ URL_FILE = "nats.url"
 """Written by `runtime up` with the address of the server that it started."""
 
 
+class BadStateDir(ValueError):
+    """The state folder cannot be meant."""
+
+
 def state_dir(environ: Mapping[str, str]) -> Path:
     """The state folder, absolute; it is not made here.
 
     `NATS_HUB_STATE_DIR`, else `$XDG_STATE_HOME/nats-hub`, else `~/.local/state/nats-hub`, else `.state` in the current
     folder (with a warning, since the next start may stand elsewhere).
+
+    Raises:
+        BadStateDir: `NATS_HUB_STATE_DIR` names the home of a user who does not exist.
     """
-    if environ.get("NATS_HUB_STATE_DIR"):
-        return Path(environ["NATS_HUB_STATE_DIR"]).expanduser().absolute()
+    if given := environ.get("NATS_HUB_STATE_DIR"):
+        try:
+            return Path(given).expanduser().absolute()
+        except RuntimeError as error:
+            raise BadStateDir(f"bad NATS_HUB_STATE_DIR {given!r}: expected a folder, or ~/… ({error})") from None
     if environ.get("XDG_STATE_HOME"):
         return Path(environ["XDG_STATE_HOME"]).absolute() / "nats-hub"
     home = environ.get("HOME", "")

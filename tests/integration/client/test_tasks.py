@@ -203,6 +203,36 @@ async def test_a_result_that_has_left_the_stream_is_found_in_history(
     }
 
 
+async def test_a_history_that_was_away_is_asked_again(durable_hub: LiveHub, open_client: OpenClient) -> None:
+    api = durable_hub.connection
+    assert api is not None
+    task_id = names.new_message_id()
+    record = {
+        "id": "result-2",
+        "from": "worker",
+        "channel": f"task.{task_id[:8]}",
+        "timestamp": "2026-01-01T00:00:00Z",
+        "kind": "message",
+        "reply_to": task_id,
+        "payload": {"status": "done", "task_id": task_id, "for": "alice", "result": "at last"},
+    }
+    asked = 0
+
+    async def answer(message: Any) -> None:
+        nonlocal asked
+        asked += 1
+        good = {"ok": True, "data": {"envelopes": [record]}}
+        await api.publish(
+            message.reply, json.dumps(good if asked > 1 else {"ok": False, "code": "unavailable"}).encode()
+        )
+
+    await api.subscribe("hub.api.*.history.query", answer)
+    await api.flush()
+    handle = await (await open_client("alice")).resume(task_id, "worker")
+    assert (await handle.result(10)).result == "at last"
+    assert asked == 2
+
+
 @pytest.mark.parametrize("answer", [b"", b"nonsense", b'{"ok": false, "error": "no storage", "code": "unavailable"}'])
 async def test_a_history_that_does_not_help_ends_nothing(
     durable_hub: LiveHub, durable_worker: ScriptedWorker, open_client: OpenClient, answer: bytes

@@ -48,3 +48,8 @@ def test_a_refused_address_does_not_show_its_password() -> None:
         ConnectSettings.from_environ({"NATS_URL": "nats://alice:secret@host:port"})
 
     assert "secret" not in str(refused.value)
+
+
+def test_a_state_folder_of_nobody_is_refused_with_its_variable() -> None:
+    with pytest.raises(BadSettings, match="NATS_HUB_STATE_DIR '~nobody-here/x'"):
+        ConnectSettings.from_environ({"NATS_HUB_STATE_DIR": "~nobody-here/x"})
