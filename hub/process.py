@@ -29,7 +29,7 @@ from hub.delivery.settings import DEFAULT_JS_PREFIX, ConnectSettings, require_js
 from hub.protocol import BadName, names, subjects
 from hub.router.metrics import RouterMetrics
 from hub.router.service import RouterService
-from hub.service import logs
+from hub.service import garbage, logs
 from hub.service.exits import Exit
 from hub.service.http import BadAddress, CannotListen, HttpEndpoint, Readiness, parse_address
 from hub.service.notify import notify
@@ -204,6 +204,7 @@ class HubProcess:
             if connection is None:
                 return Exit.OK  # told to stop while it started
             self._is_ready = True
+            garbage.settle()
             notify("READY=1")
             log.info("ready", roles=list(self._options.roles), mode=self.mode)
             return await self._wait(connection, stop)

@@ -200,7 +200,7 @@ class Reader:
     def _on_pull(self, message: Incoming) -> None:
         assert self._pull is not None
         self._begin()
-        answer(self._connection, message.reply, ACK)
+        answer(self._connection, message.raw_reply, ACK)
         self._pull.done()
         self._count(parse(message.data).payload if self._is_timed else None)
 

@@ -83,7 +83,7 @@ class Ledger:
 
     def take_durable(self, pull: ContinuousPull, incoming: Incoming) -> None:
         """A delivery of the consumer."""
-        delivery = read_delivery(incoming.reply)
+        delivery = read_delivery(incoming.raw_reply)
         if delivery is None:
             self._count_dropped(incoming, Dropped(UNFIT, "no delivery of a consumer"))
             pull.done()
@@ -99,21 +99,21 @@ class Ledger:
         sifted = self._sift(incoming)
         if sifted is None or sifted.key in self._acked:
             self._counters["repeats"] += sifted is not None
-            self._answer_unneeded(pull, incoming.reply, sequence)
+            self._answer_unneeded(pull, incoming.raw_reply, sequence)
             return
         held = self._held.get(sifted.key)
         if held is not None:
             self._counters["repeats"] += 1
             if held.reply and held.sequence != sequence:
                 # Stored twice: this copy is not needed, the other one stays until it is acked.
-                self._answer_unneeded(pull, incoming.reply, sequence)
+                self._answer_unneeded(pull, incoming.raw_reply, sequence)
                 return
             if held.pull is pull:
                 pull.done()  # its place in the window is taken already
             if held.sequence != sequence:
                 self._floor.settled(held.sequence)  # it has another place now
         message = held or InboxMessage(self, sifted.envelope, sifted.payload)
-        message.reply = incoming.reply
+        message.reply = incoming.raw_reply
         message.sequence = sequence
         message.delivered = delivery.delivered
         message.pending = delivery.pending
@@ -137,7 +137,7 @@ class Ledger:
     def detach(self) -> None:
         """The consumer is gone: what is held has nowhere to be acked."""
         for message in self._held.values():
-            message.reply = ""
+            message.reply = b""
 
     def extend(self) -> None:
         """Tell the server, for everything that is held, that it is being worked on."""
@@ -188,7 +188,7 @@ class Ledger:
             size=len(incoming.data),
         )
 
-    def _answer_unneeded(self, pull: ContinuousPull, reply: str, sequence: int) -> None:
+    def _answer_unneeded(self, pull: ContinuousPull, reply: bytes, sequence: int) -> None:
         answer(self._connection, reply, ACK)
         self._floor.settled(sequence)
         pull.done()

@@ -47,7 +47,7 @@ class InboxMessage:
         self.is_handed = False  # given to its user; False while it waits in the inbox
         self.is_settled = False
         # Of the inbox: where an ack goes (empty: nowhere), its place in the stream, and the pull whose window it fills.
-        self.reply = ""
+        self.reply = b""
         self.sequence = 0
         self.pull: ContinuousPull | None = None
         self._settler = settler

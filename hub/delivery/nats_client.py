@@ -52,19 +52,29 @@ class Incoming:
     """One message as the parser saw it, for direct subscriptions.
 
     Attributes:
-        subject: its subject; bytes that are not UTF-8 are escaped (`\\xff`).
-        reply: its reply subject, empty when there is none.
+        raw_subject: its subject as it came.
+        raw_reply: its reply subject as it came, empty when there is none.
         data: its body.
         header_block: its header bytes, empty when there are none.
     """
 
-    __slots__ = ("data", "header_block", "reply", "subject")
+    __slots__ = ("data", "header_block", "raw_reply", "raw_subject")
 
-    def __init__(self, subject: str, reply: str, data: bytes, header_block: bytes) -> None:
-        self.subject = subject
-        self.reply = reply
+    def __init__(self, raw_subject: bytes, raw_reply: bytes, data: bytes, header_block: bytes) -> None:
+        self.raw_subject = raw_subject
+        self.raw_reply = raw_reply
         self.data = data
         self.header_block = header_block
+
+    @property
+    def subject(self) -> str:
+        """Its subject; bytes that are not UTF-8 are escaped (`\\xff`)."""
+        return self.raw_subject.decode("utf-8", "backslashreplace")
+
+    @property
+    def reply(self) -> str:
+        """Its reply subject, escaped in the same way; empty when there is none."""
+        return self.raw_reply.decode("utf-8", "backslashreplace")
 
     @property
     def status(self) -> int:
@@ -150,7 +160,8 @@ class _LineParser(Parser):
             if len(buffer) < self.needed:
                 return  # of a large message that comes in many pieces
             data = bytes(buffer)
-        position = 0
+        nc, subscriptions = self.nc, self.nc.direct
+        position = taken = 0
         try:
             while self.buf is buffer:  # a reconnect in the middle of an await starts a new one
                 end = data.find(b"\r\n", position)
@@ -159,22 +170,42 @@ class _LineParser(Parser):
                         raise nats_errors.ProtocolError("nats: endless control line")
                     self.needed = 0
                     return
-                line = data[position:end]
+                fields = data[position:end].split(b" ")
                 start = end + 2
-                if line.startswith((b"MSG ", b"HMSG ")):
-                    subject, sid, reply, header_size, size = _message_line(line)
-                    if len(data) < start + size + 2:
-                        self.needed = start + size + 2 - position
+                operation = fields[0]
+                if operation == b"MSG" or operation == b"HMSG":  # noqa: PLR1714 - a set hashes, with every message
+                    has_header = operation == b"HMSG"
+                    count = len(fields) - has_header
+                    try:
+                        sid, size = int(fields[2]), int(fields[-1])
+                        body = start + int(fields[-2]) if has_header else start
+                    except (ValueError, IndexError):
+                        count = 0
+                    if count != 5 and count != 4:  # noqa: PLR1714
+                        raise nats_errors.ProtocolError(f"nats: malformed line {data[position:end][:80]!r}")
+                    subject, reply = fields[1], fields[3] if count == 5 else b""
+                    after = start + size
+                    if len(data) < after + 2:
+                        self.needed = after + 2 - position
                         return
-                    position = start + size + 2
-                    body = start + header_size
-                    header_block, payload = data[start:body], data[body : start + size]
-                    if not self.nc.deliver_direct(sid, subject, reply, payload, header_block):
-                        await self.nc._process_msg(sid, subject, reply, payload, header_block)
+                    position = after + 2
+                    header_block, payload = data[start:body] if has_header else b"", data[body:after]
+                    callback = subscriptions.get(sid)
+                    if callback is None:
+                        await nc._process_msg(sid, subject, reply, payload, header_block)
+                        continue
+                    taken += 1
+                    try:
+                        callback(Incoming(subject, reply, payload, header_block))
+                    except Exception:
+                        # A callback must not raise. One that does loses its message (unacked, it comes again), never
+                        # the reader.
+                        log.exception("message callback failed", subject=repr(subject))
                 else:
-                    position = start
+                    line, position = data[position:end], start
                     await self._control(line)
         finally:
+            nc.stats["in_msgs"] += taken
             if self.buf is buffer:
                 buffer[:] = data[position:]
 
@@ -192,56 +223,17 @@ class _LineParser(Parser):
             raise nats_errors.ProtocolError(f"nats: unknown protocol line {line[:80]!r}")
 
 
-def _message_line(line: bytes) -> tuple[bytes, int, bytes, int, int]:
-    """`(subject, sid, reply, header size, total size)` of a MSG or HMSG line."""
-    fields = line.split(b" ")
-    has_header = fields[0] == b"HMSG"
-    count = len(fields) - has_header
-    if count not in {4, 5}:
-        raise _malformed(line)
-    try:
-        reply = fields[3] if count == 5 else b""
-        return fields[1], int(fields[2]), reply, int(fields[-2]) if has_header else 0, int(fields[-1])
-    except ValueError:
-        raise _malformed(line) from None
-
-
-def _malformed(line: bytes) -> nats_errors.ProtocolError:
-    return nats_errors.ProtocolError(f"nats: malformed line {line[:80]!r}")
-
-
 class HardenedClient(Client):
     """nats-py's client with the changes that this module's first lines name."""
 
     def __init__(self) -> None:
         super().__init__()
         self._ps = _LineParser(self)
-        self._direct: dict[int, Callable[[Incoming], None]] = {}
+        self.direct: dict[int, Callable[[Incoming], None]] = {}  # by the subscription's id, for the parser
         self._is_holding = False  # frames wait while a reconnect has not yet replayed the subscriptions
         self._is_write_scheduled = False
 
     # Messages in
-
-    def deliver_direct(self, sid: int, subject: bytes, reply: bytes, data: bytes, header_block: bytes) -> bool:
-        """Hand a message to its direct subscription; False when it has none."""
-        callback = self._direct.get(sid)
-        if callback is None:
-            return False
-        self.stats["in_msgs"] += 1
-        self.stats["in_bytes"] += len(data)
-        try:
-            callback(
-                Incoming(
-                    subject.decode("utf-8", "backslashreplace"),
-                    reply.decode("utf-8", "backslashreplace"),
-                    data,
-                    header_block,
-                )
-            )
-        except Exception:
-            # A callback must not raise. One that does loses its message (unacked, it comes again), never the reader.
-            log.exception("message callback failed", subject=repr(subject))
-        return True
 
     async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
         return parse_headers(headers) or None if headers else None
@@ -271,12 +263,12 @@ class HardenedClient(Client):
         """
         sub = await self.subscribe(subject, queue=queue)
         sid = int(sub._id)
-        self._direct[sid] = callback
+        self.direct[sid] = callback
         return sid
 
     async def unsubscribe_direct(self, sid: int, *, timeout_secs: float = 5.0) -> None:
         """End a direct subscription; what the server had sent before it saw the end still reaches the callback."""
-        if sid not in self._direct:
+        if sid not in self.direct:
             return
         try:
             if self.is_connected:
@@ -285,17 +277,27 @@ class HardenedClient(Client):
         except (nats_errors.Error, OSError, asyncio.InvalidStateError) as error:
             log.debug("unsubscribe not confirmed", sid=sid, error=str(error))
         finally:
-            self._direct.pop(sid, None)
+            self.direct.pop(sid, None)
             sub: Subscription | None = self._subs.pop(sid, None)
             if sub is not None:
                 sub._stop_processing()
 
     # Messages out
 
-    def send(self, frame: bytes) -> None:
-        """Append a ready protocol frame; it leaves at the end of this turn of the loop, or after the reconnect."""
-        self._pending.append(frame)
+    def send(self, frame: bytes, body: bytes | None = None) -> None:
+        """Append a ready protocol frame; it leaves at the end of this turn of the loop, or after the reconnect.
+
+        Args:
+            frame: the frame, or its lines up to the body.
+            body: the body that follows `frame`, without the line break behind it; saves copying it once more.
+        """
+        pending = self._pending
+        pending.append(frame)
         self._pending_data_size += len(frame)
+        if body is not None:
+            pending.append(body)
+            pending.append(b"\r\n")
+            self._pending_data_size += len(body) + 2
         if not self._is_write_scheduled:
             self._is_write_scheduled = True
             asyncio.get_running_loop().call_soon(self._write_pending)

@@ -68,6 +68,8 @@ class _Ack(msgspec.Struct):
     error: _AckError | None = None
 
 
+_HEADER_BYTES: Final = len("NATS/1.0\r\nNats-Msg-Id: \r\nNats-Expected-Stream: \r\n\r\n")
+
 _decode_ack = msgspec.json.Decoder(_Ack).decode
 
 
@@ -86,7 +88,7 @@ class StorePublisher:
         self._prefix_length = 0
         self._sid: int | None = None
         self._number = 0
-        self._flying: dict[str, tuple[float, OnOutcome]] = {}  # token → (deadline, callback); oldest first
+        self._flying: dict[bytes, tuple[float, OnOutcome]] = {}  # token → (deadline, callback); oldest first
         self._sweeper: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -137,15 +139,14 @@ class StorePublisher:
             subject: where to; validated.
             payload: the body.
             message_id: `Nats-Msg-Id`, the key by which the stream drops repeats; printable ASCII.
-            stream: the stream that must take it (`Nats-Expected-Stream`).
+            stream: the stream that must take it (`Nats-Expected-Stream`); ASCII as every name.
             on_outcome: called once; must not raise.
             more_headers: further header lines, each ended by CR LF.
 
         Raises:
             TooLarge: it is above the server's limit; nothing was sent.
         """
-        header = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\nNats-Expected-Stream: {stream}\r\n".encode()
-        header_size = len(header) + len(more_headers) + 2
+        header_size = _HEADER_BYTES + len(message_id) + len(stream) + len(more_headers)
         size = header_size + len(payload)
         client = self._connection.client
         if size > client.max_payload:
@@ -155,11 +156,15 @@ class StorePublisher:
             asyncio.get_running_loop().call_soon(on_outcome, not_running)
             return
         self._number += 1
-        token = str(self._number)
-        self._flying[token] = (time.monotonic() + self._deadline_secs, on_outcome)
-        self._idle.clear()
-        control = f"HPUB {subject} {self._inbox}.{token} {header_size} {size}\r\n".encode()
-        client.send(b"".join((control, header, more_headers, b"\r\n", payload, b"\r\n")))
+        if not self._flying:
+            self._idle.clear()
+        self._flying[b"%d" % self._number] = (time.monotonic() + self._deadline_secs, on_outcome)
+        # One text, one encoding: a router pays for each step with every message.
+        head = (
+            f"HPUB {subject} {self._inbox}.{self._number} {header_size} {size}\r\n"
+            f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\nNats-Expected-Stream: {stream}\r\n"
+        ).encode()
+        client.send(head + more_headers + b"\r\n", payload)
 
     async def publish_and_wait(
         self, subject: str, payload: bytes, *, message_id: str, stream: str, more_headers: bytes = b""
@@ -177,8 +182,8 @@ class StorePublisher:
         return await waiting
 
     def _on_ack(self, message: Incoming) -> None:
-        token = message.subject[self._prefix_length :]
-        if message.status == 503:
+        token = message.raw_subject[self._prefix_length :]
+        if message.header_block and message.status == 503:
             self._end(token, NotStored("no_stream", description="no stream takes this subject"))
             return
         try:
@@ -191,7 +196,7 @@ class StorePublisher:
         elif ack.stream:
             self._end(token, Stored(ack.stream, ack.seq, ack.duplicate))
 
-    def _end(self, token: str, outcome: Outcome) -> None:
+    def _end(self, token: bytes, outcome: Outcome) -> None:
         flying = self._flying.pop(token, None)
         if not self._flying:
             self._idle.set()

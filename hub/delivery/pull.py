@@ -149,7 +149,7 @@ class ContinuousPull:
 
     def _on_message(self, message: Incoming) -> None:
         self._last_heard = time.monotonic()
-        if status := message.status:
+        if message.header_block and (status := message.status):
             self._on_status(status, message)
             return
         self.received += 1
@@ -220,39 +220,61 @@ class ContinuousPull:
         return {"consumer": self.consumer, "in_hand": self.in_hand, "asked": self.asked, "received": self.received}
 
 
-class Delivery(msgspec.Struct, frozen=True, gc=False):
-    """What a pull delivery's reply subject says of a message.
+_MOST: Final = 2**63 - 1  # no server counts that far, and a database takes no more
+
+
+class Delivery:
+    """What a pull delivery's reply subject says of a message; each number is read when it is asked for.
 
     Attributes:
-        stream_sequence: its place in the stream.
         delivered: how often it was delivered, this time included.
-        consumer_sequence: the number of this delivery among all of the consumer; a gap is a delivery that was lost.
-        stored_ns: when the stream stored it, nanoseconds since the epoch, the server's clock.
-        pending: messages behind it in the stream for this consumer.
     """
 
-    stream_sequence: int
-    delivered: int
-    consumer_sequence: int
-    stored_ns: int
-    pending: int
+    __slots__ = ("_tokens", "delivered")
+
+    def __init__(self, tokens: list[bytes]) -> None:
+        self._tokens = tokens
+        self.delivered = _bounded(tokens[0])
+
+    @property
+    def stream_sequence(self) -> int:
+        """Its place in the stream."""
+        return _bounded(self._tokens[1])
+
+    @property
+    def consumer_sequence(self) -> int:
+        """The number of this delivery among all of the consumer; a gap is a delivery that was lost."""
+        return _bounded(self._tokens[2])
+
+    @property
+    def stored_ns(self) -> int:
+        """When the stream stored it, nanoseconds since the epoch, the server's clock."""
+        return _bounded(self._tokens[3])
+
+    @property
+    def pending(self) -> int:
+        """Messages behind it in the stream for this consumer."""
+        return _bounded(self._tokens[4])
 
 
-def read_delivery(reply: str) -> Delivery | None:
+def _bounded(digits: bytes) -> int:
+    return min(int(digits), _MOST)
+
+
+def read_delivery(reply: bytes) -> Delivery | None:
     """Read a reply subject `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>`.
 
     The longer form (`$JS.ACK.<domain>.<account hash>.<stream>.…`) is read too; None when it is neither.
     """
-    tokens = reply.split(".")
+    tokens = reply.split(b".")
     count = len(tokens)
-    if count < 9 or not reply.startswith("$JS.ACK."):
+    if count < 9 or tokens[1] != b"ACK" or tokens[0] != b"$JS":
         return None
-    at = 4 if count == 9 else 6
-    try:
-        delivered, sequence, consumer_sequence, stored, pending = map(int, tokens[at : at + 5])
-    except ValueError:
+    numbers = tokens[4:9] if count == 9 else tokens[6:11]
+    digits = b"".join(numbers)
+    if not digits.isdigit() or len(numbers) != 5 or not all(numbers):
         return None
-    return Delivery(sequence, delivered, consumer_sequence, stored, pending)
+    return Delivery(numbers)
 
 
 ACK: Final = b"+ACK"
@@ -265,6 +287,6 @@ def nak(delay_secs: float = 0.0) -> bytes:
     return b"-NAK" if delay_secs <= 0 else b'-NAK {"delay": %d}' % int(delay_secs * 1e9)
 
 
-def answer(connection: Connection, reply: str, body: bytes) -> None:
+def answer(connection: Connection, reply: bytes, body: bytes) -> None:
     """Ack, nak, term or extend a delivery. Best effort: a lost one makes the message come again."""
-    connection.client.send(b"PUB %b %d\r\n%b\r\n" % (reply.encode(), len(body), body))
+    connection.client.send(b"PUB %b %d\r\n%b\r\n" % (reply, len(body), body))

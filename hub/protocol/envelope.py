@@ -127,7 +127,12 @@ def _parse(text: bytes, body: bytes) -> Envelope:
         reply_to = None
     else:
         quotes += 2 if reply_to is None else 4
-    if text.count(b'"') - payload_json.count(b'"') != quotes:
+    start = len(text) - 1 - len(payload_json)
+    if text.startswith(payload_json, start):  # as nearly everybody writes it: the payload is the last member
+        found = text.count(b'"', 0, start)
+    else:
+        found = text.count(b'"') - payload_json.count(b'"')
+    if found != quotes:
         outer = scanner.members(text, "$")
         scanner.members(bytes(outer["meta"]), "$.meta")
     if payload_json and text is not body:

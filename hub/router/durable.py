@@ -110,7 +110,7 @@ class DurableRouter:
         return {"in_flight": self._publisher.in_flight, **self._pull.describe()}
 
     def _on_message(self, message: Incoming) -> None:
-        delivery = read_delivery(message.reply)
+        delivery = read_delivery(message.raw_reply)
         if delivery is None:
             self._pull.done()
             log.error("not a delivery of a consumer; ignored", subject=message.subject, reply=message.reply)
@@ -118,14 +118,15 @@ class DurableRouter:
         if self._is_draining:
             self._answer(message, nak())
             return
-        self._step("taken")
+        if self._on_step is not None:
+            self._on_step("taken")
         self._metrics.ingress_pending = delivery.pending
         if delivery.delivered > 1:
             self._metrics.redelivered += 1
         block = message.header_block
-        headers = [] if not block or guard.is_ordinary(block) else header_lines(block)
-        taken = _Taken(message, delivery)
+        headers = () if not block or guard.is_ordinary(block) else header_lines(block)
         decided = route(message.subject, headers, message.data, is_guarded=True)
+        taken = _Taken(message, delivery)
         if isinstance(decided, Drop):
             self._drop(taken, decided)
         elif decided.home is Home.LIVE:
@@ -147,18 +148,21 @@ class DurableRouter:
         except TooLarge as error:
             self._drop(taken, _dropped(decided, Reason.TOO_LARGE, str(error)))
             return
-        self._step("published")
+        if self._on_step is not None:
+            self._on_step("published")
 
     def _on_outcome(self, taken: "_Taken", decided: Route, outcome: Outcome) -> None:
         metrics = self._metrics
         if isinstance(outcome, Stored):
-            self._step("stored")
+            if self._on_step is not None:
+                self._on_step("stored")
             metrics.routed[decided.home] += 1
             metrics.publish_latency.observe(time.monotonic() - taken.sent_at)
             if outcome.duplicate:
                 metrics.duplicates += 1
             self._answer(taken.message, ACK)
-            self._step("acked")
+            if self._on_step is not None:
+                self._on_step("acked")
             return
         most, delivered = self._config.router_max_deliver, taken.delivery.delivered
         if outcome.err_code == TOO_LARGE_FOR_STREAM:
@@ -196,7 +200,8 @@ class DurableRouter:
         except TooLarge as error:
             self._drop(taken, _dropped(decided, Reason.TOO_LARGE, str(error)))
             return
-        self._step("broadcast")
+        if self._on_step is not None:
+            self._on_step("broadcast")
         self._metrics.routed[Home.LIVE] += 1
         self._live_mirror.offer(decided.envelope, decided.destination)
         self._answer(taken.message, ACK)
@@ -227,12 +232,8 @@ class DurableRouter:
 
     def _answer(self, message: Incoming, body: bytes) -> None:
         """The one place where an ingress message is acked, naked or terminated."""
-        answer(self._connection, message.reply, body)
+        answer(self._connection, message.raw_reply, body)
         self._pull.done()
-
-    def _step(self, name: str) -> None:
-        if self._on_step is not None:
-            self._on_step(name)
 
     async def _keep_clock(self) -> None:
         while True:

@@ -99,7 +99,7 @@ class StreamMirror:
         return {"waiting": len(self._waiting), "lag": self._metrics.mirror_lag.get(self._stream, 0)}
 
     def _on_message(self, message: Incoming) -> None:
-        delivery = read_delivery(message.reply)
+        delivery = read_delivery(message.raw_reply)
         if delivery is None:
             self._pull.done()
             return
@@ -124,7 +124,7 @@ class StreamMirror:
                 batch = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
                 await self._commit(batch)
                 for message, _, _ in batch:
-                    answer(self._connection, message.reply, ACK)
+                    answer(self._connection, message.raw_reply, ACK)
                 self._pull.done(len(batch))
                 lag = self._metrics.mirror_lag.get(self._stream, 0)
                 self._metrics.mirror_lag[self._stream] = max(0, lag - len(batch)) if self._waiting else 0

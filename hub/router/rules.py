@@ -39,7 +39,7 @@ class Home(StrEnum):
     LIVE = "live"  # nowhere: a broadcast is heard by who listens
 
 
-class Route(msgspec.Struct, frozen=True):
+class Route(msgspec.Struct, frozen=True, gc=False):
     """Where a message goes.
 
     Attributes:
@@ -86,11 +86,11 @@ def route(subject: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_g
     """
     if headers and headers[0][0] == TOO_MANY_LINES:
         return Drop(Reason.UNDECODABLE, f"expected at most {MOST_HEADER_LINES} header lines, got more")
-    if is_guarded:
+    origin = _origin(subject)
+    if is_guarded and (headers or isinstance(origin, Drop)):  # without both the guard finds nothing
         given_away = guard.check(subject, headers)
         if given_away is not None:
             return Drop(Reason.REPLAYED, given_away)
-    origin = _origin(subject)
     if isinstance(origin, Drop):
         return origin
     sender, channel = origin.sender, origin.channel
@@ -102,8 +102,8 @@ def route(subject: str, headers: Sequence[tuple[str, str]], body: bytes, *, is_g
     recipient = envelope.meta.to
     if recipient is None:
         destination, home = origin.destination, origin.home
-    elif names.is_token(recipient):
-        destination, home = subjects.inbox(recipient), Home.INBOX
+    elif (inbox := _inbox_of(recipient)) is not None:
+        destination, home = inbox, Home.INBOX
     else:
         detail = str(BadName("recipient", recipient, names.TOKEN_RULE))
         return Drop(Reason.BAD_RECIPIENT, detail, sender, channel, envelope.meta.id)
@@ -135,6 +135,12 @@ def _origin(subject: str) -> _Origin | Drop:
         return Drop(Reason.BAD_CHANNEL, str(error), sender)
     home = Home.TASKS if names.is_stored_channel(channel) else Home.LIVE
     return _Origin(sender, channel, subjects.channel(channel), home)
+
+
+@lru_cache(maxsize=4096)  # as many recipients at work at once; an entry takes some 300 bytes
+def _inbox_of(recipient: str) -> str | None:
+    """Where a recipient's messages go; None when it is no identity."""
+    return subjects.inbox(recipient) if names.is_token(recipient) else None
 
 
 def trace_lines(headers: Sequence[tuple[str, str]]) -> bytes:

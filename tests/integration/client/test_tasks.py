@@ -270,7 +270,7 @@ async def test_a_result_that_no_live_subscription_heard_is_found_within_three_se
     handle = await (await open_client("alice")).delegate("worker", "count")
     task = await durable_worker.task()
     handle._on_live = lambda _: None  # type: ignore[method-assign]
-    handle._connection.client._direct[handle._sid or 0] = lambda _: None  # the blip: live messages are lost
+    handle._connection.client.direct[handle._sid or 0] = lambda _: None  # the blip: live messages are lost
     await asyncio.sleep(0.2)  # the first look at the store is over
     began = asyncio.get_running_loop().time()
     await durable_worker.end(task, "unheard")
@@ -284,7 +284,7 @@ async def test_a_poll_finds_a_result_at_once(
     monkeypatch.setattr(task_module, "READ_EVERY_SECS", 60)
     handle = await (await open_client("alice")).delegate("worker", "count")
     task = await durable_worker.task()
-    handle._connection.client._direct[handle._sid or 0] = lambda _: None
+    handle._connection.client.direct[handle._sid or 0] = lambda _: None
     await asyncio.sleep(0.2)
     await durable_worker.end(task, "unheard")
 

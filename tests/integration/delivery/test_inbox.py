@@ -144,7 +144,7 @@ async def test_an_acked_message_whose_ack_was_lost_is_dropped_and_acked_again(
     inbox = await open_inbox()
     await durable.put("once")
     (message,) = await take(inbox, 1, ack=False)
-    message.reply = "nobody.listens.here"
+    message.reply = b"nobody.listens.here"
     message.ack()
     await eventually(lambda: inbox.counters["repeats"] == 1)
     await eventually(lambda: _is_zero(durable.unacked()))

@@ -15,7 +15,7 @@ async def test_a_message_whose_callback_raised_leaves_the_window(nats_server: Na
     connection = await connect(nats_server.url)
     pull = ContinuousPull(connection, stream="S", consumer="c", callback=raises, window=8)
     with pytest.raises(RuntimeError):
-        pull._on_message(Incoming("channel.inbox.bob", "$JS.ACK.S.c.1.1.1.1.0", b"{}", b""))
+        pull._on_message(Incoming(b"channel.inbox.bob", b"$JS.ACK.S.c.1.1.1.1.0", b"{}", b""))
 
     assert pull.in_hand == 0
     await connection.close()

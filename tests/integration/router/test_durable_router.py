@@ -218,8 +218,8 @@ async def test_what_a_stop_cuts_off_at_its_last_delivery_is_not_exhausted(start_
     router = hub.service._router
     sent = make(sender="alice", channel="room", to="bob")
     decided = route("hub.pub.alice.room", [], sent.body, is_guarded=True)
-    message = Incoming("hub.pub.alice.room", "$JS.ACK.HUB_INGRESS.router.3.1.1.1.0", sent.body, b"")
-    taken = durable._Taken(message, Delivery(1, 3, 1, 1, 0))
+    message = Incoming(b"hub.pub.alice.room", b"$JS.ACK.HUB_INGRESS.router.3.1.1.1.0", sent.body, b"")
+    taken = durable._Taken(message, Delivery([b"3", b"1", b"1", b"1", b"0"]))
     await router.stop()
 
     router._on_outcome(taken, decided, NotStored("timeout"))

@@ -20,7 +20,7 @@ class Ear(HardenedClient):
     def __init__(self) -> None:
         super().__init__()
         self.heard: list[Any] = []
-        self._direct = {1: self._note}
+        self.direct = {1: self._note}
 
     def _note(self, message: Incoming) -> None:
         self.heard.append((message.subject, message.reply, message.data, message.header_block))
@@ -89,7 +89,7 @@ def test_an_exception_in_a_callback_costs_its_message_and_no_other() -> None:
     def break_down(_: Incoming) -> None:
         raise RuntimeError("the callback's fault")
 
-    ear._direct[2] = break_down
+    ear.direct[2] = break_down
     asyncio.run(ear._ps.parse(b"MSG a 2 1\r\nx\r\nMSG a 1 1\r\ny\r\n"))
     assert [data for _, _, data, _ in ear.heard] == [b"y"]
 

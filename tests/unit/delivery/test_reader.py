@@ -28,7 +28,7 @@ BLOCKS = st.one_of(
 def test_an_answer_is_in_order_behind_the_start_and_leads_forward(blocks: list[bytes], start: int) -> None:
     answer = _Answer(start, lambda: 0.0)
     for block in blocks:
-        answer.take(Incoming("_INBOX.x", "", b"", block))
+        answer.take(Incoming(b"_INBOX.x", b"", b"", block))
     try:
         batch = answer.batch("subject")
     except DeliveryError:
