@@ -47,10 +47,14 @@ class EarlySignals:
         self.noted.clear()
 
         def end() -> None:
-            # Still noted: the default action would end the process in its last steps.
-            for number in (*STOP, signal.SIGHUP):
+            # The default action would end the process in its last steps, and the interpreter's end brings it back for
+            # every handler of ours; what is ignored stays ignored.
+            numbers = (*STOP, signal.SIGHUP)
+            signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+            for number in numbers:
                 loop.remove_signal_handler(number)
-                signal.signal(number, self._note)
+                signal.signal(number, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
         return end
 
