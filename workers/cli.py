@@ -92,6 +92,19 @@ def run_worker(
     blocked_limit: Annotated[
         float, typer.Option(min=0, metavar="SECS", help="End the process when a handler blocks its loop; 0: never.")
     ] = BLOCKED_SECS,
+    event_source: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Keep each turn's life as a run there: NATS or PostgreSQL; see docs/events.md."
+        ),
+    ] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="T", help="Whose runs they are.")] = None,
+    event_stream: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The JetStream stream of events, or the PostgreSQL schema.")
+    ] = None,
+    redactor: Annotated[
+        str | None, typer.Option(metavar="PACKAGE.MODULE:NAME", help="What takes secrets out of events.")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Debug lines too.")] = False,
 ) -> None:
     if (name is None) == (handler is None):
@@ -110,6 +123,10 @@ def run_worker(
         options=_pairs(option),
         inbox_age_secs=inbox_age,
         blocked_secs=blocked_limit,
+        event_source=event_source,
+        tenant=tenant,
+        event_stream=event_stream,
+        redactor=redactor,
         verbose=verbose,
     )
     raise typer.Exit(run(options))

@@ -29,8 +29,9 @@ from hub.protocol import parse
 from hub.protocol.results import text_of
 from workers.attempt import Again, Ended, Interrupted, Runner, Stop, Stopper, attempt
 from workers.classify import is_timeout, reply_channel_of
+from workers.event_bridge import EventBridge
 from workers.handlers import HandlerSpec
-from workers.progress import Addressed, Announcements, TurnReporter
+from workers.progress import Addressed, Announcements, TurnReporter, both
 from workers.turn import Turn
 from workers.verify import run_verification
 from workers.workplaces import BadWorkplace, Workplace, Workplaces
@@ -56,6 +57,7 @@ class Executor:
         concurrency: turns at once.
         workplaces: where turns work.
         claimable: the newest turn that may be claimed (its `queued` is out).
+        events: told of each turn's life; None: nobody is.
         on_step: for tests: called with `claimed`, `verifying`, `settled`.
 
     Attributes:
@@ -74,6 +76,7 @@ class Executor:
         concurrency: int,
         workplaces: Workplaces,
         claimable: Callable[[], int],
+        events: EventBridge | None = None,
         on_step: Callable[[str], None] | None = None,
     ) -> None:
         self.completed = 0
@@ -86,6 +89,7 @@ class Executor:
         self._concurrency = concurrency
         self._workplaces = workplaces
         self._claimable = claimable
+        self._events = events
         self._on_step = on_step or (lambda _: None)
         self._running: dict[int, _Running] = {}
         self._stopped_early: set[int] = set()
@@ -242,6 +246,7 @@ class Executor:
         row, session = running.row, running.row.session
         reporter = TurnReporter(self._announcements, whom)
         self._announcements.status(whom, "working")
+        recorder = self._events.begin(row, prompt) if self._events is not None else None
         reporter.report("started", {"attempt": row.attempts})
         turn = Turn(
             task_id=row.envelope_id,
@@ -253,13 +258,15 @@ class Executor:
             context=msgspec.json.decode(session.context_json) if session is not None and session.context_json else {},
             workdir=place.path,
             hub=self._client,
-            report=reporter.report,
-            report_line=reporter.line,
+            report=reporter.report if recorder is None else both(reporter.report, recorder.report),
+            report_line=reporter.line if recorder is None else both(reporter.line, recorder.line),
         )
         try:
             verdict = await attempt(self._runner, turn, running.stopper, self._timeout_of(row))
         finally:
             reporter.close()
+            if recorder is not None:
+                recorder.flush()
         if isinstance(verdict, Again):
             return await self._again(row, verdict)
         if isinstance(verdict, Interrupted):
@@ -274,6 +281,8 @@ class Executor:
             state = await self._persist(lambda: self._mailbox.turns.delay(row, again.delay_secs))
         except ValueError as error:
             return Ended(Outcome.failed("handler_error", f"bad Retry: {error}"))
+        if self._events is not None:
+            self._events.waits(row, again.reason or "the handler asked for another attempt")
         log.info("again later", turn=row.seq, delay_secs=again.delay_secs, reason=again.reason, state=state.value)
         return None
 
@@ -283,6 +292,8 @@ class Executor:
         outcome = after_interruption(row, idempotent=self._spec.idempotent, max_attempts=most)
         if outcome is not None:
             return Ended(Outcome.failed("interrupted", interrupted.reason))
+        if self._events is not None:
+            self._events.waits(row, interrupted.reason)
         await self._run_again(row, give_attempt_back=interrupted.is_shutdown)
         return None
 
@@ -315,6 +326,8 @@ class Executor:
         row = running.row
         told = await self._persist(lambda: self._mailbox.turns.settle(row, outcome, context_json=context_json))
         self._on_step("settled")
+        if self._events is not None:
+            self._events.ended(row, told)
         log.info("settled", turn=row.seq, task_id=row.envelope_id, status=told.status, code=told.code)
 
     def _place_of(self, row: Row) -> Workplace:

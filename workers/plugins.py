@@ -89,6 +89,15 @@ def load(target: str) -> HandlerSpec:
         HandlerNotFound: it cannot be imported, or is not there.
         BadHandler: it is no handler.
     """
+    return msgspec.structs.replace(spec_of(import_target(target)), target=target)
+
+
+def import_target(target: str) -> Any:
+    """What stands at `package.module:attribute`.
+
+    Raises:
+        HandlerNotFound: it cannot be imported, or is not there.
+    """
     module_name, _, attribute = target.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -100,4 +109,4 @@ def load(target: str) -> HandlerSpec:
         candidate = getattr(candidate, part, None)
     if candidate is None:
         raise HandlerNotFound(f"{module_name} has no {attribute!r}")
-    return msgspec.structs.replace(spec_of(candidate), target=target)
+    return candidate

@@ -1,8 +1,8 @@
 """The reporter of progress: what people see of a turn while it runs (contract §7); best effort."""
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, ParamSpec
 
 import structlog
 
@@ -10,6 +10,8 @@ from hub.delivery.connection import Connection
 from hub.protocol import ProtocolError, make, subjects
 
 log = structlog.get_logger(__name__)
+
+P = ParamSpec("P")
 
 EVERY_SECS: Final = 0.25  # at most 4 a second a turn; what comes faster is merged
 LINES_MOST: Final = 200  # stdout lines in one message; a handler that prints 50 MB is not read line by line
@@ -68,6 +70,16 @@ class Announcements:
             return
         subject = subjects.publish(self._identity, whom.channel).encode()
         self._connection.client.send(b"PUB %b %d\r\n%b\r\n" % (subject, len(envelope.body), envelope.body))
+
+
+def both(first: Callable[P, None], second: Callable[P, None]) -> Callable[P, None]:
+    """One function that tells two."""
+
+    def tell(*args: P.args, **kwargs: P.kwargs) -> None:
+        first(*args, **kwargs)
+        second(*args, **kwargs)
+
+    return tell
 
 
 class TurnReporter:

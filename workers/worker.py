@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,6 +39,7 @@ from hub.service.standard_streams import occupy_standard_descriptors
 from workers import plugins
 from workers.attempt import Runner
 from workers.classify import Policy
+from workers.event_bridge import EventBridge, open_bridge, settings_of
 from workers.executor import Executor
 from workers.handlers import BadHandler, HandlerSpec
 from workers.instances import InstanceWatch, Own, Verdict
@@ -47,6 +49,7 @@ from workers.loop_watchdog import BLOCKED_SECS, LoopWatchdog
 from workers.outbox_sender import OutboxSender
 from workers.process_runner import ProcessRunner
 from workers.progress import Announcements
+from workers.redactor import find_redactor
 from workers.workplaces import Workplaces
 
 log = structlog.get_logger(__name__)
@@ -85,6 +88,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         inbox_age_secs: how long the inbox stream keeps a message; records of repeats are kept a day longer.
         blocked_secs: after so long of a blocked loop the process ends; 0: never.
         verbose: debug lines too.
+        event_source: where the lives of turns are kept as runs: an address of NATS or PostgreSQL; None: nowhere.
+        tenant: whose runs they are.
+        event_stream: the JetStream stream, or the PostgreSQL schema; None: the default one.
+        redactor: `package.module:name` of what takes secrets out of events; None: the default one.
     """
 
     handler: str
@@ -101,6 +108,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     inbox_age_secs: float = INBOX_AGE_SECS
     blocked_secs: float = BLOCKED_SECS
     verbose: bool = False
+    event_source: str | None = None
+    tenant: str | None = None
+    event_stream: str | None = None
+    redactor: str | None = None
 
 
 class _CannotStart(Exception):
@@ -126,7 +137,9 @@ async def serve(options: WorkerOptions, environ: Mapping[str, str], *, on_step: 
         spec = plugins.find(options.handler)
         plugins.read_options(spec, options.options)
         _check(options, settings)
-        worker = WorkerProcess(options, settings, spec, state_dir(environ), on_step=on_step)
+        folder = state_dir(environ)
+        events = _bridge(options, str(settings.identity), spec.name, folder, environ)
+        worker = WorkerProcess(options, settings, spec, folder, events=events, on_step=on_step)
         with stop_on_signals() as stop:
             return await worker.live(stop)
     except (
@@ -153,6 +166,19 @@ async def serve(options: WorkerOptions, environ: Mapping[str, str], *, on_step: 
     except MailboxError as error:
         log.error("the mailbox failed", error=str(error))  # noqa: TRY400
         return Exit.ERROR
+
+
+def _bridge(
+    options: WorkerOptions, identity: str, handler: str, folder: Path, environ: Mapping[str, str]
+) -> EventBridge | None:
+    if options.event_source is None:
+        return None
+    try:
+        settings = settings_of(options.event_source, options.tenant, options.event_stream, environ)
+    except ValueError as error:
+        raise _CannotStart(str(error)) from None
+    redact = find_redactor(options.redactor, environ)
+    return open_bridge(settings, worker=identity, handler=handler, redact=redact, state_folder=folder)
 
 
 def _check(options: WorkerOptions, settings: ConnectSettings) -> None:
@@ -183,6 +209,7 @@ class WorkerProcess:
         spec: HandlerSpec,
         state_folder: Path,
         *,
+        events: EventBridge | None = None,
         on_step: OnStep | None = None,
     ) -> None:
         assert settings.identity is not None
@@ -191,6 +218,7 @@ class WorkerProcess:
         self._settings = settings
         self._spec = spec
         self._state_folder = state_folder
+        self._events = events
         self._on_step = on_step
         self._concurrency = options.concurrency or spec.concurrency
         self._started_at = time.monotonic()
@@ -208,12 +236,21 @@ class WorkerProcess:
                 fresh=self._options.fresh_mailbox,
             )
             stack.push_async_callback(mailbox.close)
+            if self._events is not None:
+                await self._start_events(self._events)
+                stack.push_async_callback(self._events.stop)
             runner = await self._start_runner(stack)
             connection = await Connection.open(
                 self._settings, name=f"worker {self.identity}", timeout_secs=CONNECT_SECS
             )
             stack.push_async_callback(connection.close)
             return await self._work(mailbox, runner, connection, stop)
+
+    async def _start_events(self, events: EventBridge) -> None:
+        try:
+            await events.start()
+        except (sqlite3.Error, OSError) as error:
+            raise _CannotStart(f"the spool of events cannot be opened: {error}") from error
 
     async def _start_runner(self, stack: contextlib.AsyncExitStack) -> Runner:
         if self._spec.isolation == "loop":
@@ -245,6 +282,7 @@ class WorkerProcess:
             concurrency=self._concurrency,
             workplaces=Workplaces(self._options.workdir_root, self._state_folder / "work" / self.identity),
             claimable=lambda: intake.announced,
+            events=self._events,
             on_step=self._on_step,
         )
         intake = Intake(
@@ -287,7 +325,9 @@ class WorkerProcess:
                 backlog=self._backlog,
                 state_dir=str(self._state_folder),
             )
-            code = await self._wait(stop, connection, mailbox, watch, {working, tending})
+            code = await self._wait(
+                stop, connection, mailbox, watch, {working, tending, *(self._events.parts if self._events else ())}
+            )
             # The order of a shutdown: stop pulling, finish what runs, flush, leave.
             self._is_draining = True
             notify("STOPPING=1")
@@ -321,6 +361,8 @@ class WorkerProcess:
         )
         for turn in rescued:
             log.warning("rescued", turn=turn.seq, task_id=turn.envelope_id, state=turn.state.value)
+            if self._events is not None and turn.outcome is not None:
+                self._events.ended(turn, turn.outcome)
 
     async def _first_drain(self, inbox: Inbox, intake: Intake) -> None:
         """Take in what waits before the first claim, so that a waiting cancel wins over its task."""
@@ -380,6 +422,7 @@ class WorkerProcess:
             "backlog": self._backlog,
             "draining": self._is_draining,
             "degraded": "; ".join(reasons) or None,
+            **({"events": self._events.describe()} if self._events is not None else {}),
             **({"takeover": True} if self._options.takeover else {}),
         }
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from hub.cli import agents, bench, dead, delegate, doctor, history, publish, session, stats, thread, watch
+from hub.cli import agents, bench, dead, delegate, doctor, events, history, publish, session, stats, thread, watch
 from hub.cli.running import CONTEXT
 from hub.cli.server import EVERY_ROLE, hub_command
 
@@ -21,6 +21,7 @@ app.command("api", help="The query API.")(hub_command("api"))
 app.add_typer(bench.app, name="bench")
 app.add_typer(dead.app, name="dead")
 app.add_typer(session.app, name="session")
+app.add_typer(events.app, name="events")
 for name, command, text in (
     ("publish", publish.publish, publish.HELP),
     ("watch", watch.watch, watch.HELP),
