@@ -4,7 +4,6 @@ Found by `python -m hub bench` under the entry point group `nats_hub.bench_reade
 """
 
 import asyncio
-import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from hub.mailbox import Mailbox
 from workers.classify import Policy
 from workers.intake import Intake
 from workers.progress import Announcements
-from workers.worker import INBOX_WINDOW, SWITCH_SECS
+from workers.worker import INBOX_WINDOW
 
 
 class IntakeReader:
@@ -49,7 +48,6 @@ class IntakeReader:
         """Begin to read; once is enough."""
         if self._inbox is not None:
             return
-        sys.setswitchinterval(SWITCH_SECS)
         identity = self._connection.identity
         assert identity is not None
         mailbox = await Mailbox.open(self._folder, identity)

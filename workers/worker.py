@@ -62,7 +62,6 @@ PRUNE_EVERY_SECS: Final = 3600.0
 PRUNE_PAUSE_SECS: Final = 0.1  # between small steps, so that work goes on
 INBOX_AGE_SECS: Final = 604_800.0  # contract §4, the stream's default; a longer one is the operator's to say
 RESULT_ROOM_BYTES: Final = 256  # headers of a result's publish
-SWITCH_SECS: Final = 0.0005  # a busy loop gives the mailbox's thread its turn so soon; Python's 5 ms cost two thirds
 INBOX_WINDOW: Final = 240  # below the 256 that the consumer lets be unacked
 
 OnStep = Callable[[str], None]

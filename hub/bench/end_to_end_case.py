@@ -54,7 +54,7 @@ async def _measure(load: Load, *, sender: Role, reader: Role, is_routed: bool) -
 
 
 async def through(sending: ActorChild, reading: ActorChild, job: Job) -> tuple[float, tuple[float, ...]]:
-    """One job at both ends: seconds from the first send to the last ack, and the latencies."""
+    """Do one job at both ends: seconds from the first send to the last ack, and the latencies."""
     most_secs = deadline_secs(job.count) + (job.count / job.rate if job.rate else 0.0)
     async with asyncio.TaskGroup() as both:
         read = both.create_task(reading.work(job, deadline_secs=most_secs))

@@ -31,14 +31,6 @@ async def measure_pull(load: Load) -> Measurement:
 async def _measure(load: Load, role: Role) -> Measurement:
     async with Stage.set_up(keeping_all()) as stage:
         await ensure_inbox_consumer(stage.js, stage.config, READER)
-        reader = await stage.start_actor(
-            role, consumer=subjects.inbox_consumer(READER), window=stage.config.inbox_max_ack_pending
-        )
-        sender = await stage.start_actor("publisher", size=load.size, window=load.window)
-        _, latencies_ms = await through(sender, reader, Job(load.latency_messages, load.rate))
-        await sender.stop()
-        await reader.stop()  # a reader at rest asks at once for what comes: the backlog waits for a new one
-
         template, subject = Template(load.size, to=READER), subjects.inbox(READER)
         stored = (Message(subject, template.render()) for _ in range(load.messages))
         await stage.fill(stage.config.inbox.name, stored, window=load.window)
@@ -47,10 +39,13 @@ async def _measure(load: Load, role: Role) -> Measurement:
         )
         cpu = CpuMeter({"reader": reader.pid, "server": stage.server.pid})
         done = await reader.work(Job(load.messages), deadline_secs=deadline_secs(load.messages))
+        cpu_secs = cpu.used()
+        sender = await stage.start_actor("publisher", size=load.size, window=load.window)
+        _, latencies_ms = await through(sender, reader, Job(load.latency_messages, load.rate))
         return Measurement(
             messages=load.messages,
             secs=(done.ended_ns - done.began_ns) / 1e9,
-            cpu_secs=cpu.used(),
+            cpu_secs=cpu_secs,
             latencies_ms=latencies_ms,
         )
 
