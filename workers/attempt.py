@@ -16,7 +16,7 @@ from workers.turn import Turn
 log = structlog.get_logger(__name__)
 
 PATIENCE_SECS: Final = 9.0  # a command of a handler's gets SIGTERM, after 3 s SIGKILL, and then a while to be reaped
-ERROR_MOST_CHARACTERS: Final = 2000
+ERROR_MOST_CHARACTERS: Final = 3000  # 2000 of a command's stderr (contract §7), and what is said before it
 
 
 class Returned(msgspec.Struct, frozen=True):

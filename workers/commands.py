@@ -124,6 +124,7 @@ async def run(
     environ: Mapping[str, str] | None = None,
     stdin: bytes = b"",
     on_line: Callable[[str], Any] | None = None,
+    on_chunk: Callable[[bytes], Any] | None = None,
     stdout_most: int = 8 * 1024 * 1024,
     join_outputs: bool = False,
 ) -> Finished:
@@ -135,6 +136,7 @@ async def run(
         environ: its environment, ours when None.
         stdin: what it reads.
         on_line: called with lines of stdout as they come; of many at once only the last 100.
+        on_chunk: called with all of stdout, piece by piece.
         stdout_most: bytes of stdout that are kept; all of it is read.
         join_outputs: stderr goes where stdout goes.
 
@@ -151,10 +153,11 @@ async def run(
     )
     process = guarded.process
     kept = _Kept(stdout_most, on_line)
-    tail = _Tail()
+    tail = Tail()
+    also = [] if on_chunk is None else [on_chunk]
     helpers = [
-        asyncio.create_task(_read(process.stdout, kept.take, tail.take if join_outputs else None)),
-        asyncio.create_task(_read(process.stderr, tail.take, None)),
+        asyncio.create_task(read_all(process.stdout, kept.take, *([tail.take] if join_outputs else []), *also)),
+        asyncio.create_task(read_all(process.stderr, tail.take)),
         asyncio.create_task(_feed(process.stdin, stdin)),
     ]
     try:
@@ -200,28 +203,28 @@ class _Kept:
             self._on_line(self._line.decode(errors="replace"))
 
 
-class _Tail:
+class Tail:
     """The last characters of an output."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def take(self, chunk: bytes) -> None:
+        """Take more of the output."""
         self._data += chunk
         if len(self._data) > 8 * TAIL_CHARACTERS:
             del self._data[: -4 * TAIL_CHARACTERS]  # four bytes are the longest character
 
     def text(self) -> str:
+        """What it holds."""
         return self._data.decode(errors="replace")[-TAIL_CHARACTERS:].strip()
 
 
-async def _read(
-    stream: asyncio.StreamReader | None, take: Callable[[bytes], None], also: Callable[[bytes], None] | None
-) -> None:
+async def read_all(stream: asyncio.StreamReader | None, *takers: Callable[[bytes], Any]) -> None:
+    """Give all that comes out of a stream to each taker, piece by piece, to its end."""
     while stream is not None and (chunk := await stream.read(CHUNK_BYTES)):
-        take(chunk)
-        if also is not None:
-            also(chunk)
+        for take in takers:
+            take(chunk)
 
 
 async def _feed(stream: asyncio.StreamWriter | None, data: bytes) -> None:

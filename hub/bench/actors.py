@@ -8,7 +8,9 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -29,8 +31,9 @@ from hub.protocol import names, parse, subjects
 from hub.service import logs
 
 READER: Final = "reader"  # whose inbox is read
+READERS: Final = "nats_hub.bench_readers"  # entry points of readers that others bring
 
-Role = Literal["client", "publisher", "pull", "inbox", "sequential"]
+Role = Literal["client", "publisher", "pull", "inbox", "intake", "sequential"]
 
 
 class ActorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,12 +41,14 @@ class ActorSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         role: `client` sends envelopes to the hub; `publisher` stores them in the inbox stream itself; `pull` reads and
-            acks; `inbox` reads, decodes, drops repeats and acks; `sequential` routes one at a time.
+            acks; `inbox` reads, decodes, drops repeats and acks; `intake` reads as a worker; `sequential` routes one
+            at a time.
         url: the server.
         ingress, inbox: the streams' names.
         consumer: the durable consumer that it reads, if it reads.
         size: bytes of an envelope, if it sends.
         window: messages in flight.
+        folder: where a reader keeps what it keeps.
     """
 
     role: Role
@@ -53,6 +58,7 @@ class ActorSettings(msgspec.Struct, frozen=True, kw_only=True):
     consumer: str = ""
     size: int = 400
     window: int = 512
+    folder: str = ""
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -87,6 +93,24 @@ class Actor(Protocol):
     async def start(self) -> None: ...
 
     async def work(self, job: Job) -> Done: ...
+
+
+class Reading(Protocol):
+    """What reads an inbox or a consumer."""
+
+    async def start(self) -> Any: ...
+
+
+def _found(name: str) -> Callable[..., Reading]:
+    """A reader that another package brings: the hub imports none of those that stand on it.
+
+    Raises:
+        LoadError: it is not installed.
+    """
+    for point in entry_points(group=READERS, name=name):
+        reader: Callable[..., Reading] = point.load()
+        return reader
+    raise LoadError(f"no {name!r} under the entry points {READERS}: install the project again (make setup)")
 
 
 class Client:
@@ -159,12 +183,16 @@ class Reader:
 
     def __init__(self, connection: Connection, settings: ActorSettings) -> None:
         self._connection = connection
-        self._inbox: Inbox | None = None
         self._pull: ContinuousPull | None = None
-        if settings.role == "inbox":
-            self._inbox = Inbox(connection, mode="on", sink=self._on_inbox)
+        self._reading: Reading
+        if settings.role == "intake":
+            self._reading = _found("intake")(
+                connection, Path(settings.folder), on_read=lambda _: self._begin(), on_done=self._on_done
+            )
+        elif settings.role == "inbox":
+            self._reading = Inbox(connection, mode="on", sink=self._on_inbox)
         else:
-            self._pull = ContinuousPull(
+            self._reading = self._pull = ContinuousPull(
                 connection,
                 stream=settings.inbox,
                 consumer=settings.consumer,
@@ -185,9 +213,7 @@ class Reader:
         self._wanted += job.count
         self._is_timed, self._latencies_ms, self._began_ns = job.rate is not None, [], 0
         self._reached.clear()
-        reading = self._inbox or self._pull
-        assert reading is not None
-        await reading.start()
+        await self._reading.start()
         if self._read < self._wanted:
             await self._reached.wait()
         return Done(self._began_ns, time.monotonic_ns(), tuple(self._latencies_ms))
@@ -195,7 +221,10 @@ class Reader:
     def _on_inbox(self, message: InboxMessage) -> None:
         self._begin()
         message.ack()
-        self._count(message.payload if self._is_timed else None)
+        self._on_done(message)
+
+    def _on_done(self, message: InboxMessage) -> None:
+        self._count(message.envelope.payload if self._is_timed else None)
 
     def _on_pull(self, message: Incoming) -> None:
         assert self._pull is not None
@@ -257,7 +286,7 @@ async def act(settings: ActorSettings) -> None:
 async def _make(settings: ActorSettings) -> Actor:
     if settings.role == "sequential":
         return SequentialRouter(settings)
-    identities = {"client": SENDER, "inbox": READER}
+    identities = {"client": SENDER, "inbox": READER, "intake": READER}
     connect = ConnectSettings(servers=(settings.url,), identity=identities.get(settings.role))
     connection = await Connection.open(connect, name=f"bench {settings.role}")
     if settings.role == "client":

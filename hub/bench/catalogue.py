@@ -4,7 +4,8 @@ from typing import Final
 
 from hub.bench.end_to_end_case import END_TO_END
 from hub.bench.inbox_case import INBOX
+from hub.bench.intake_case import INTAKE
 from hub.bench.rounds import Case
 from hub.bench.router_case import ROUTER
 
-CASES: Final[dict[str, Case]] = {case.name: case for case in (ROUTER, INBOX, END_TO_END)}
+CASES: Final[dict[str, Case]] = {case.name: case for case in (ROUTER, INBOX, INTAKE, END_TO_END)}

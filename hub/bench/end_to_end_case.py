@@ -38,11 +38,11 @@ async def _measure(load: Load, *, sender: Role, reader: Role, is_routed: bool) -
         )
         sending = await stage.start_actor(sender, size=load.size, window=load.window)
         pids |= {"sender": sending.pid, "reader": reading.pid}
-        _, latencies_ms = await _through(sending, reading, Job(load.latency_messages, load.rate))
+        _, latencies_ms = await through(sending, reading, Job(load.latency_messages, load.rate))
         if is_routed:
             await stage.wait_history(load.latency_messages)
         cpu = CpuMeter(pids)
-        secs, _ = await _through(sending, reading, Job(load.messages))
+        secs, _ = await through(sending, reading, Job(load.messages))
         behind_secs = await stage.wait_history(load.messages) if is_routed else None
         return Measurement(
             messages=load.messages,
@@ -53,8 +53,8 @@ async def _measure(load: Load, *, sender: Role, reader: Role, is_routed: bool) -
         )
 
 
-async def _through(sending: ActorChild, reading: ActorChild, job: Job) -> tuple[float, tuple[float, ...]]:
-    """One job at both ends: seconds from the first send to the last ack, and the latencies."""
+async def through(sending: ActorChild, reading: ActorChild, job: Job) -> tuple[float, tuple[float, ...]]:
+    """Do one job at both ends: seconds from the first send to the last ack, and the latencies."""
     most_secs = deadline_secs(job.count) + (job.count / job.rate if job.rate else 0.0)
     async with asyncio.TaskGroup() as both:
         read = both.create_task(reading.work(job, deadline_secs=most_secs))

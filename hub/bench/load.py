@@ -58,8 +58,8 @@ class Template:
         self._number = 0
 
     def payload(self) -> dict[str, Any]:
-        """A payload that says when it was made."""
-        return {SENT_KEY: time.monotonic_ns(), "filler": self._filler}
+        """A payload that says when it was made: a task, so that a worker takes it too."""
+        return {SENT_KEY: time.monotonic_ns(), "prompt": self._filler}
 
     def make(self) -> Envelope:
         """The next envelope, made as a client makes one."""

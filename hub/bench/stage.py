@@ -111,6 +111,7 @@ class Stage:
             consumer=consumer,
             size=size,
             window=window,
+            folder=str(self.home / "mailboxes"),
         )
         actor = await ActorChild.begin(role, settings, home=self.home)
         self._exits.push_async_callback(actor.stop)

@@ -27,7 +27,7 @@ async def test_a_quick_run_tells_every_figure_of_every_case() -> None:
     done = await bench("all", "--quick", "--json")
     assert done.returncode == 0, done.stderr
     reports = {report["case"]: report for report in json.loads(done.stdout)}
-    assert list(reports) == ["router", "inbox", "e2e"]
+    assert list(reports) == ["router", "inbox", "intake", "e2e"]
     for report in reports.values():
         assert report["load"]["size"] == 400
         assert report["load"]["window"] > 0
@@ -43,7 +43,9 @@ async def test_a_quick_run_tells_every_figure_of_every_case() -> None:
     assert set(contenders(reports["inbox"])) == {"inbox", "pull"}
     end_to_end = contenders(reports["e2e"])
     assert set(end_to_end["e2e"]["cpu_secs_per_10k"]) == {"server", "router", "sender", "reader"}
-    for one in end_to_end.values():
+    intake = contenders(reports["intake"])
+    assert set(intake) == {"intake", "inbox", "pull"}
+    for one in (*end_to_end.values(), *intake.values()):
         assert 0 < one["p50_ms"]["median"] <= one["p99_ms"]["median"]
     for subject in (contenders(reports["router"])["router"], end_to_end["e2e"]):
         assert subject["history_secs"] > 0
@@ -51,11 +53,14 @@ async def test_a_quick_run_tells_every_figure_of_every_case() -> None:
         (ratio["standard"]["comparator"], ratio["standard"]["quantity"]): ratio["standard"]
         for report in reports.values()
         for ratio in report["ratios"]
+        if report["case"] != "intake"
     }
     assert asked["sourcing", "rate"]["at_least"] == 0.30
     assert asked["sequential", "rate"]["at_least"] == 10
     assert asked["one-hop", "rate"]["at_least"] == 0.25
     assert asked["one-hop", "p50_ms"]["at_most"] == 3
+    rates = [one["standard"] for one in reports["intake"]["ratios"] if one["standard"]["quantity"] == "rate"]
+    assert [(rate["comparator"], rate["at_least"]) for rate in rates] == [("inbox", 0.4), ("pull", 0.4)]
 
 
 async def test_an_envelope_too_small_to_be_one_is_refused_in_one_line() -> None:

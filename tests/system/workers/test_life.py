@@ -157,7 +157,11 @@ async def test_a_long_queue_of_direct_messages_is_taken_in_and_all_of_them_are_a
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["run", "nothing", "--identity", "x"], 78, "no handler 'nothing'; installed are echo, shell"),
+        (
+            ["run", "nothing", "--identity", "x"],
+            78,
+            "no handler 'nothing'; installed are acp, claude, codex, echo, shell",
+        ),
         (["run", "--handler", "tests.support.nowhere:x", "--identity", "x"], 78, "cannot import tests.support.nowhere"),
         (["run", "--handler", "tests.support.waiting:eventually", "--identity", "x"], 78, "is no handler"),
         (["run", "echo"], 78, "needs an identity"),
