@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# Two cores are enough; more workers only help where there are more cores.
-JOBS   ?= auto
+# Two a core: half of the time the tests wait, for servers and processes.
+JOBS   ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 # A test with real processes that fails is run once more, and the report says so (-ra): look at every RERUN line.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --reruns 1
 

@@ -50,7 +50,7 @@ async def _share(path: Path, processes: int, secs: float) -> None:
 
 
 async def test_eight_processes_share_one_file_and_none_finds_it_locked(tmp_path: Path) -> None:
-    await _share(tmp_path / "hub.db", PROCESSES, 2.5)
+    await _share(tmp_path / "hub.db", PROCESSES, 1.0)
 
 
 @pytest.mark.soak

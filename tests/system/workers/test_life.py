@@ -55,7 +55,7 @@ async def test_a_shutdown_burns_no_attempt_of_an_idempotent_turn(bench: Bench) -
 
 async def test_sigterm_right_after_a_result_repeats_and_loses_nothing(bench: Bench) -> None:
     identity, ids = bench.name(), []
-    for _ in range(5):
+    for _ in range(3):
         worker = await bench.start("nap", identity)
         ids.append(await bench.send(identity, "0"))
         await bench.witness.result(ids[-1])
