@@ -40,12 +40,22 @@ def runs_in(item: pytest.Item, mode: str) -> bool:
     return mode == "core"
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Outside the core run, files without a mark of a mode need not even be imported."""
+    if config.getoption("--hub-mode") == "core" or collection_path.suffix != ".py":
+        return None
+    text = collection_path.read_text()
+    return None if any(f"mark.{mark}" in text for mark in ("hub", *MODE_MARKERS.values())) else True
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     mode = config.getoption("--hub-mode")
     if "soak" in (config.getoption("-m") or ""):
         return
-    kept = [item for item in items if not item.get_closest_marker("soak") and runs_in(item, mode)]
-    dropped = [item for item in items if item not in set(kept)]
+    kept, dropped = [], []
+    for item in items:
+        is_kept = not item.get_closest_marker("soak") and runs_in(item, mode)
+        (kept if is_kept else dropped).append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
