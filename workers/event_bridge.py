@@ -1,7 +1,8 @@
 """The bridge: each turn's life as a run of the event source, on a connection of its own (docs/events.md).
 
-The executor tells it what happens; it never raises, blocks or makes a turn wait. Events are redacted, put into the
-spool, and sent from there in order; an event source that is away costs room on disk, nothing else.
+The executor tells it what happens; it never raises, blocks or makes a turn wait. Events are bounded here, redacted and
+put on disk by the spool's thread, and sent from there in order; an event source that is away costs room on disk,
+nothing else.
 """
 
 import asyncio
@@ -9,37 +10,50 @@ import os
 import re
 import secrets
 import sqlite3
-from collections.abc import Mapping
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import structlog
 
+from hub.delivery.errors import BadSettings
 from hub.delivery.settings import ConnectSettings
-from hub.events.errors import AgentEventSourceError
+from hub.events.errors import AgentEventSourceError, EventOverflowError, InvalidInputError, StreamMisconfiguredError
 from hub.events.opening import DEFAULT_STREAM, POSTGRES_SCHEMES, open_event_source
-from hub.events.producing import RunProducer
-from hub.events.records import AgentEventRecord, Ownership
+from hub.events.records import AgentEventRecord, Ownership, check_json, check_ownership, now_timestamp
 from hub.mailbox import Outcome
 from hub.mailbox import Turn as Row
-from workers.event_spool import EventSpool
+from workers.event_content import LINES_MOST, Bounded, cut_texts
+from workers.event_spool import EventSpool, RunName, name_of
 from workers.redactor import Redact
 
 log = structlog.get_logger(__name__)
 
-TEXT_MOST: Final = 16_000  # characters of one text; an event holds 64 KiB
 EVENT_MOST_BYTES: Final = 60_000  # the source's limit is 64 KiB, with the record around the event
-LINES_MOST: Final = 16_000  # characters of output that are gathered into one event
 GATHER_SECS: Final = 0.25
 DRAIN_SECS: Final = 3.0
 APPEND_SECS: Final = 30.0
+CANCEL_AGAIN_SECS: Final = 1.0
 FIRST_PAUSE_SECS: Final = 0.5
 LONGEST_PAUSE_SECS: Final = 30.0
-CUT: Final = "… (cut)"
 
 _KIND: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_RESERVED: Final = frozenset({"agent_started", "agent_finished", "agent_denied", "run_limit_exceeded", "error"})
+_RESERVED: Final = frozenset(
+    {
+        "agent_started",
+        "agent_finished",
+        "agent_denied",
+        "run_limit_exceeded",
+        "error",
+        "attempt_ended",
+        "events_dropped",
+    }
+)
+_OWN: Final = frozenset({"type", "sessionId", "runId"})  # members that an event has itself
+
+FindTurn = Callable[[str, str], Awaitable[Row | None]]
 
 
 class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +71,13 @@ class EventSettings(msgspec.Struct, frozen=True, kw_only=True):
     stream: str = DEFAULT_STREAM
     creds: str | None = None
 
+    @property
+    def connect(self) -> ConnectSettings | None:
+        """How to connect to NATS; None: it is PostgreSQL."""
+        if self.url.startswith(POSTGRES_SCHEMES):
+            return None
+        return ConnectSettings(servers=(self.url,), creds=self.creds, url_source="--event-source")
+
 
 class TurnRecorder:
     """One attempt's events; every method returns at once and none raises."""
@@ -66,40 +87,35 @@ class TurnRecorder:
         self._row = row
         self._lines: list[str] = []
         self._size = 0
+        self._left_out = 0
         self._timer: asyncio.TimerHandle | None = None
-
-    def started(self, prompt: str, worker: str, handler: str) -> None:
-        """The handler begins."""
-        self._put(
-            "agent_started",
-            {
-                "worker": worker,
-                "handler": handler,
-                "from": self._row.sender,
-                "attempt": self._row.attempts,
-                "prompt": _cut(prompt),
-            },
-        )
+        self._is_closed = False
 
     def report(self, event_type: str, data: dict[str, Any]) -> None:
         """What the handler reports: progress is a message delta, everything else an event of its own type."""
-        if event_type == "started":
-            return  # `started` has said it
-        if event_type == "progress":
-            more = {name: value for name, value in data.items() if name != "message" and value is not None}
-            self._put("message_delta", {"text": str(data.get("message", "")), **more})
-        elif _KIND.fullmatch(event_type) and event_type not in _RESERVED:
-            self._put(event_type, dict(data))
-        else:
-            self._put("tool_event", {"name": event_type, **data})
+        if self._is_closed or event_type == "started":  # the bridge has said that one
+            return
+        self.flush()
+        try:
+            kind, members = _told(event_type, data)
+        except (TypeError, ValueError, AttributeError):  # a handler of the loop may have called with anything
+            kind, members = "tool_event", {"name": event_type, "data": data}
+        self._bridge.put(self._row, kind, members)
 
     def line(self, text: str) -> None:
-        """A line of output; what comes within a quarter of a second is one event."""
-        self._lines.append(text[:LINES_MOST])
-        self._size += len(self._lines[-1]) + 1
+        """A line of output; what comes within a quarter of a second is one event, and of very much the rest is left
+        out."""
+        if self._is_closed:
+            return
         if self._size >= LINES_MOST:
-            self.flush()
-        elif self._timer is None:
+            self._left_out += 1
+            return
+        line: Any = text
+        if not isinstance(line, str):
+            line = f"({type(text).__name__})"
+        self._lines.append(line[: LINES_MOST - self._size])
+        self._size += len(line) + 1
+        if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(GATHER_SECS, self.flush)
 
     def flush(self) -> None:
@@ -108,13 +124,16 @@ class TurnRecorder:
             self._timer.cancel()
             self._timer = None
         if self._lines:
-            text = "\n".join(self._lines) + "\n"
-            self._lines, self._size = [], 0
-            self._bridge.put(self._row, "message_delta", {"channel": "stdout", "text": text})
+            members: dict[str, Any] = {"channel": "stdout", "text": "\n".join(self._lines) + "\n"}
+            if self._left_out:
+                members["left_out"] = f"{self._left_out} lines"
+            self._lines, self._size, self._left_out = [], 0, 0
+            self._bridge.put(self._row, "message_delta", members)
 
-    def _put(self, kind: str, members: dict[str, Any]) -> None:
+    def close(self) -> None:
+        """The attempt is over: put what waits, and take nothing more (a handler may be left behind and go on)."""
         self.flush()
-        self._bridge.put(self._row, kind, members)
+        self._is_closed = True
 
 
 class EventBridge:
@@ -124,20 +143,22 @@ class EventBridge:
         settings: where to, and whose events they are.
         worker: the worker's identity.
         handler: its handler's name.
-        redact: takes secrets out; one that raises costs the event's content, never a secret.
-        spool: what is not sent yet.
+        redact: takes secrets out; called in a thread, one event at a time. One that raises costs the event's content,
+            never a secret.
+        spool_path: the file of what is not sent yet.
+
+    Attributes:
+        refused: events that the source did not take, for good.
+        trouble: why nothing is sent now; None when all is well.
     """
 
-    def __init__(
-        self, settings: EventSettings, *, worker: str, handler: str, redact: Redact, spool: EventSpool
-    ) -> None:
+    def __init__(self, settings: EventSettings, *, worker: str, handler: str, redact: Redact, spool_path: Path) -> None:
         self.refused = 0
-        self.trouble: str | None = None  # why nothing is sent now
+        self.trouble: str | None = None
         self._settings = settings
         self._worker, self._handler = worker, handler
         self._redact = redact
-        self._spool = spool
-        self._ownership = Ownership(tenant_id=settings.tenant)
+        self._spool = EventSpool(spool_path, finish=self._finish)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -164,13 +185,14 @@ class EventBridge:
         await self._spool.settled(drain_secs)
         if self.trouble is None:
             await self._spool.sent(drain_secs)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
+        while running := [task for task in self._tasks if not task.done()]:
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running, timeout=CANCEL_AGAIN_SECS)  # a driver may lose one
         self._tasks = []
         if self._spool.waiting:
             log.warning("events stay in the spool until the next start", count=self._spool.waiting)
-        await self._spool.close()
+        await self._spool.close(drain_secs)
 
     def describe(self) -> dict[str, Any]:
         """Its numbers, for the heartbeat."""
@@ -178,75 +200,126 @@ class EventBridge:
             "waiting": self._spool.waiting,
             "dropped": self._spool.dropped,
             "refused": self.refused,
-            "trouble": self.trouble,
+            "trouble": self._spool.trouble or self.trouble,
         }
 
     def begin(self, row: Row, prompt: str) -> TurnRecorder:
         """An attempt begins."""
-        recorder = TurnRecorder(self, row)
-        recorder.started(prompt, self._worker, self._handler)
-        return recorder
+        members = {
+            "worker": self._worker,
+            "handler": self._handler,
+            "from": row.sender,
+            "attempt": row.attempts,
+            "prompt": prompt,
+        }
+        self.put(row, "agent_started", members, opened_by=row.sender)
+        return TurnRecorder(self, row)
 
     def waits(self, row: Row, reason: str) -> None:
         """The attempt is over and the turn waits for another one."""
-        self.put(row, "attempt_ended", {"attempt": row.attempts, "reason": _cut(reason)})
+        self.put(row, "attempt_ended", {"attempt": row.attempts, "reason": reason})
 
     def ended(self, row: Row, outcome: Outcome) -> None:
-        """The turn is over: the last event of its run."""
+        """The turn is over, whatever ended it: the last event of its run."""
+        self._end(_run_of(row, self._settings.tenant), outcome)
+
+    async def end_left_open(self, find: FindTurn) -> None:
+        """End the runs of an earlier process whose turns are over though their ends were not written down: it was
+        killed in between.
+
+        Args:
+            find: the turn of a sender's envelope, None where it is not known any more.
+        """
+        for name, sender in list(self._spool.left_open.items()):
+            row = await find(sender, name.run)
+            if row is None:
+                self._end(name, Outcome.failed("interrupted", "the mailbox of its worker does not know it any more"))
+            elif row.outcome is not None and name in self._spool.left_open:
+                self._end(name, row.outcome)
+
+    def put(self, row: Row, kind: str, members: dict[str, Any], *, opened_by: str | None = None) -> None:
+        """Spool an event of this turn's run.
+
+        Args:
+            row: the turn.
+            kind: the event's type.
+            members: what it says; anything that a handler may have reported.
+            opened_by: who asked for the run that begins with it.
+        """
+        self._put(_run_of(row, self._settings.tenant), kind, members, opened_by=opened_by)
+
+    def _end(self, name: RunName, outcome: Outcome) -> None:
+        self._spool.left_open.pop(name, None)
         if outcome.status == "done":
-            result = _cut(outcome.result_json.decode("utf-8", "replace"))
-            self.put(row, "agent_finished", {"status": "done", "result_json": result})
+            members = {"status": "done", "result": msgspec.Raw(outcome.result_json)}
+            self._put(name, "agent_finished", members)
         elif outcome.status == "cancelled":
-            self.put(row, "error", {"code": "cancelled", "error": "cancelled"})
+            self._put(name, "error", {"code": "cancelled", "error": "cancelled"})
         else:
-            self.put(row, "error", {"code": outcome.code, "error": _cut(outcome.error or "")})
+            self._put(name, "error", {"code": outcome.code, "error": outcome.error or ""})
 
-    def put(self, row: Row, kind: str, members: dict[str, Any]) -> None:
-        """Build an event of this turn's run and spool it."""
+    def _put(self, name: RunName, kind: str, members: dict[str, Any], *, opened_by: str | None = None) -> None:
         try:
-            record = self._record(row, kind, members, self._redact)
-            size = len(msgspec.json.encode(record.event))
-        except Exception as error:  # noqa: BLE001 - a redactor is somebody else's code; a turn must not hear of it
-            log.warning("an event was not redacted; its content is left out", kind=kind, error=repr(error)[:200])
-            record, size = self._record(row, kind, {"left_out": "it could not be redacted"}, _as_it_is), 0
-        if size > EVENT_MOST_BYTES:
-            record = self._record(row, kind, {"left_out": f"{size} bytes, more than an event holds"}, _as_it_is)
-        self._spool.put(record)
-
-    def _record(self, row: Row, kind: str, members: dict[str, Any], redact: Redact) -> AgentEventRecord:
-        session_id = row.session.name.session_id if row.session is not None else row.envelope_id
-        producer = RunProducer(
-            _NOWHERE, ownership=self._ownership, session_id=session_id, run_id=row.envelope_id, redact=redact
+            event = Bounded().members(members)
+        except Exception as error:  # noqa: BLE001 - handlers report objects of their own; a turn must not hear of it
+            log.warning("an event cannot be read; its content is left out", kind=kind, error=repr(type(error)))
+            event = {"left_out": "it could not be read"}
+        record = AgentEventRecord(
+            id=str(uuid.uuid4()),
+            session_id=name.session,
+            run_id=name.run,
+            type=kind,
+            timestamp=now_timestamp(),
+            event=event,
+            redacted=False,
+            tenant_id=name.tenant,
         )
-        return producer.record(kind, **{_member(name): value for name, value in members.items()})
+        self._spool.put(record, opened_by=opened_by)
+
+    def _finish(self, record: AgentEventRecord) -> AgentEventRecord:
+        """Take the secrets out; in the spool's thread."""
+        try:
+            told = cut_texts(self._redact(record.event))
+            check_json("event", told)
+            size = len(msgspec.json.encode(told))
+            if size > EVENT_MOST_BYTES:
+                told = {"left_out": f"{size} bytes, more than an event holds"}
+            event = {f"{name}_" if name in _OWN else name: value for name, value in told.items()}
+        except Exception as error:  # noqa: BLE001 - a redactor is somebody else's code
+            # Not its text, which may hold what it was to take out.
+            log.warning(
+                "an event was not redacted; its content is left out", kind=record.type, error=type(error).__name__
+            )
+            event = {"left_out": "it could not be redacted"}
+        event |= {"type": record.type, "sessionId": record.session_id, "runId": record.run_id}
+        return msgspec.structs.replace(record, event=event, redacted=True)
 
     # Sending
 
     async def _send(self) -> None:
         pause_secs = FIRST_PAUSE_SECS
         while True:
-            sent_before = self._spool.waiting
+            sent_before = self._spool.sent_count
             try:
                 await self._send_while_it_answers()
-            except (AgentEventSourceError, TimeoutError, OSError, sqlite3.Error) as error:
-                if self.trouble is None:
-                    log.warning(
-                        "the event source does not take events; they wait on disk", error=str(error) or repr(error)
-                    )
-                self.trouble = str(error) or "no answer in time"
-            pause_secs = (
-                FIRST_PAUSE_SECS if self._spool.waiting < sent_before else min(2 * pause_secs, LONGEST_PAUSE_SECS)
-            )
-            await asyncio.sleep(pause_secs)
+            except (AgentEventSourceError, BadSettings, TimeoutError, OSError, sqlite3.Error) as error:
+                self._is_away(str(error) or "no answer in time")
+            except Exception as error:  # a fault of ours or of a driver: loud, but turns go on without their events
+                log.exception("sending events failed")
+                self._is_away(repr(error)[:200])
+            pause_secs = FIRST_PAUSE_SECS if self._spool.sent_count > sent_before else 2 * pause_secs
+            await asyncio.sleep(min(pause_secs, LONGEST_PAUSE_SECS))
+
+    def _is_away(self, why: str) -> None:
+        if self.trouble is None:
+            log.warning("the event source does not take events; they wait on disk", error=why)
+        self.trouble = why
 
     async def _send_while_it_answers(self) -> None:
         settings = self._settings
-        connect: ConnectSettings | None = None
-        if not settings.url.startswith(POSTGRES_SCHEMES):
-            connect = ConnectSettings(servers=(settings.url,), creds=settings.creds, url_source="--event-source")
         # Cursors are made by whoever reads; nothing is read here.
         async with open_event_source(
-            settings.url, cursor_secret=secrets.token_bytes(32), stream=settings.stream, settings=connect
+            settings.url, cursor_secret=secrets.token_bytes(32), stream=settings.stream, settings=settings.connect
         ) as source:
             while True:
                 for spooled in await self._spool.page():
@@ -254,26 +327,23 @@ class EventBridge:
                         async with asyncio.timeout(APPEND_SECS):
                             await source.append(spooled.record)
                     except AgentEventSourceError as error:
-                        if error.retriable or error.code in {"UNAVAILABLE", "CLOSED"}:
+                        if not _is_about_the_event(error):
                             raise
                         self.refused += 1
-                        record = spooled.record
-                        log.error("an event was refused", run=record.run_id, error=str(error))  # noqa: TRY400
+                        name = name_of(spooled.record)
+                        log.error("an event was refused", run=name.run, code=error.code, error=str(error))  # noqa: TRY400
                     if self.trouble is not None:
                         log.info("the event source takes events again")
                         self.trouble = None
                     await self._spool.forget(spooled.seq)
 
 
-_NOWHERE: Any = None  # a producer that only builds needs no source
-
-
 def open_bridge(
     settings: EventSettings, *, worker: str, handler: str, redact: Redact, state_folder: Path
 ) -> EventBridge:
     """The bridge of a worker, with its spool in the worker's state folder; not started."""
-    spool = EventSpool(state_folder / "events" / f"{worker}.db")
-    return EventBridge(settings, worker=worker, handler=handler, redact=redact, spool=spool)
+    path = state_folder / "events" / f"{worker}.db"
+    return EventBridge(settings, worker=worker, handler=handler, redact=redact, spool_path=path)
 
 
 def settings_of(
@@ -282,24 +352,41 @@ def settings_of(
     """Where events go, from what a command line says.
 
     Raises:
-        ValueError: there is no tenant.
+        ValueError: there is no tenant, or one of them cannot be meant.
     """
     if not tenant:
         raise ValueError("--event-source needs --tenant: whose events they are")
-    creds = environ.get("NATS_HUB_EVENTS_CREDS")
-    return EventSettings(url=url, tenant=tenant, stream=stream or DEFAULT_STREAM, creds=creds)
+    creds = environ.get("NATS_HUB_EVENTS_CREDS") or None
+    settings = EventSettings(url=url, tenant=tenant, stream=stream or DEFAULT_STREAM, creds=creds)
+    try:
+        check_ownership(Ownership(tenant_id=tenant))
+        if settings.connect is not None:
+            settings.connect.require_valid()
+    except (InvalidInputError, BadSettings) as error:
+        raise ValueError(f"--event-source: {error}") from error
+    return settings
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= TEXT_MOST else text[:TEXT_MOST] + CUT
+def _run_of(row: Row, tenant: str) -> RunName:
+    """A turn's run: named by the task, in the session that it belongs to."""
+    session_id = row.session.name.session_id if row.session is not None else row.envelope_id
+    return RunName(tenant, session_id, row.envelope_id)
 
 
-def _member(name: Any) -> str:
-    """Members that the event itself has give way."""
-    text = str(name)
-    return f"{text}_" if text in {"type", "sessionId", "runId", "event_id", "kind", "self"} else text
+def _told(event_type: str, data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The type and members of an event that a handler reports."""
+    if event_type == "progress":
+        more = {name: value for name, value in data.items() if name != "message" and value is not None}
+        return "message_delta", {"text": data.get("message"), **more}
+    if _KIND.fullmatch(event_type) and event_type not in _RESERVED:
+        return event_type, dict(data)
+    return "tool_event", {"name": event_type, **data}
 
 
-def _as_it_is(members: dict[str, Any]) -> dict[str, Any]:
-    """What holds no secret."""
-    return members
+def _is_about_the_event(error: AgentEventSourceError) -> bool:
+    """Would the source refuse this very event for ever, and take others?"""
+    if error.retriable or isinstance(error, StreamMisconfiguredError):
+        return False
+    if isinstance(error, EventOverflowError):
+        return not error.is_whole_place
+    return error.code in {"INPUT", "STORED"}

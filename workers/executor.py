@@ -266,7 +266,7 @@ class Executor:
         finally:
             reporter.close()
             if recorder is not None:
-                recorder.flush()
+                recorder.close()
         if isinstance(verdict, Again):
             return await self._again(row, verdict)
         if isinstance(verdict, Interrupted):
@@ -281,7 +281,7 @@ class Executor:
             state = await self._persist(lambda: self._mailbox.turns.delay(row, again.delay_secs))
         except ValueError as error:
             return Ended(Outcome.failed("handler_error", f"bad Retry: {error}"))
-        if self._events is not None:
+        if self._events is not None and state is not State.ENDED:
             self._events.waits(row, again.reason or "the handler asked for another attempt")
         log.info("again later", turn=row.seq, delay_secs=again.delay_secs, reason=again.reason, state=state.value)
         return None
@@ -326,8 +326,6 @@ class Executor:
         row = running.row
         told = await self._persist(lambda: self._mailbox.turns.settle(row, outcome, context_json=context_json))
         self._on_step("settled")
-        if self._events is not None:
-            self._events.ended(row, told)
         log.info("settled", turn=row.seq, task_id=row.envelope_id, status=told.status, code=told.code)
 
     def _place_of(self, row: Row) -> Workplace:

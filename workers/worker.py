@@ -294,7 +294,11 @@ class WorkerProcess:
         )
         outbox = OutboxSender(connection, mailbox, on_step=self._on_step)
         intake.announced = await mailbox.turns.last_seq()
+        if self._events is not None:
+            mailbox.listen_to_ends(self._events.ended)
         await self._rescue(mailbox)
+        if self._events is not None:
+            await self._events.end_left_open(mailbox.turns.find)
         outbox.start()
         self._backlog = sum((await mailbox.turns.count()).values())
         announcer = client.announce(
@@ -361,8 +365,6 @@ class WorkerProcess:
         )
         for turn in rescued:
             log.warning("rescued", turn=turn.seq, task_id=turn.envelope_id, state=turn.state.value)
-            if self._events is not None and turn.outcome is not None:
-                self._events.ended(turn, turn.outcome)
 
     async def _first_drain(self, inbox: Inbox, intake: Intake) -> None:
         """Take in what waits before the first claim, so that a waiting cancel wins over its task."""

@@ -32,6 +32,7 @@ PING_INTERVAL_SECS: Final = 10  # a dead peer is noticed within 30 s (two unansw
 RECONNECT_WAIT_SECS: Final = 0.5  # nats-py's 2 s lets every restart of a server cost 2 s
 CONNECT_TIMEOUT_SECS: Final = 5  # for one try of one server
 TROUBLE_AGAIN_SECS: Final = 30.0  # how often the same trouble is told; it is tried twice a second
+CANCEL_AGAIN_SECS: Final = 0.2
 WRITE_BUFFER_BYTES: Final = 16 * 1024 * 1024  # two of the largest messages; nats-py's 2 MiB refuses one offline
 
 ReconnectCallback = Callable[[], Awaitable[None]]
@@ -94,8 +95,11 @@ class Connection:
         finally:
             refused.cancel()
             if not (connecting.done() and connecting.exception() is None):
-                connecting.cancel()
-                await asyncio.wait({connecting})
+                while not connecting.done():
+                    # One cancel may be lost: Python 3.11's `wait_for`, which the client connects with, drops it when
+                    # the try fails in the same moment, and the client goes on trying for ever.
+                    connecting.cancel()
+                    await asyncio.wait({connecting}, timeout=CANCEL_AGAIN_SECS)
                 await self.close()
 
     async def _connect(self, name: str) -> None:

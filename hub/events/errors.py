@@ -61,9 +61,17 @@ class RetentionExceededError(AgentEventSourceError):
 
 
 class EventOverflowError(AgentEventSourceError):
-    """A limit is reached: the run's retained events, the subscribers, or what the backend stores."""
+    """A limit is reached: the run's retained events, the subscribers, or what the backend stores.
+
+    Attributes:
+        is_whole_place: the backend is full, for every run alike.
+    """
 
     code = "OVERFLOW"
+
+    def __init__(self, message: str | None = None, *, is_whole_place: bool = False) -> None:
+        self.is_whole_place = is_whole_place
+        super().__init__(message)
 
 
 class SourceClosedError(AgentEventSourceError):

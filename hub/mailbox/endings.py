@@ -47,6 +47,7 @@ def end(tx: Tx, turn: Turn, outcome: Outcome, *, context_json: bytes | None = No
         outbox.add(tx, outbox.turn_lane(turn.seq), letter)
     if turn.session is not None:
         _go_on_with_session(tx, turn, told, context_json)
+    tx.ended.append((turn, told))
     return told
 
 

@@ -24,7 +24,7 @@ from hub.mailbox.sessions import Sessions
 from hub.mailbox.tracked import Tracked
 from hub.mailbox.transaction import OUTBOX, RECEIVED, TURNS
 from hub.mailbox.turns import Turns
-from hub.mailbox.writer import Writer
+from hub.mailbox.writer import OnEnded, Writer
 from hub.protocol.envelope import Envelope
 
 FOLDER_MODE: Final = 0o700  # what was asked and answered is nobody else's to read
@@ -132,6 +132,15 @@ class Mailbox:
     def failed(self) -> "asyncio.Future[None]":
         """Fails when nothing can be written any more (`MailboxDamaged`, `MailboxBroken`); await it beside the work."""
         return self._writer.failed
+
+    def listen_to_ends(self, on_ended: OnEnded) -> None:
+        """Have a function called in the loop for each turn that ends from now on, whatever ended it.
+
+        Args:
+            on_ended: gets the turn as it was before, and its outcome as it is recorded, once that is committed and
+                before whoever asked for it goes on. It must return at once and not raise.
+        """
+        self._writer.on_ended = on_ended
 
     @property
     def most_result_bytes(self) -> int:

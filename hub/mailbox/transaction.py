@@ -4,6 +4,7 @@ import sqlite3
 from typing import Any
 
 from hub.mailbox.answers import ResultWriter
+from hub.mailbox.records import Outcome, Turn
 
 OUTBOX = "outbox"
 TURNS = "turns"
@@ -21,16 +22,18 @@ class Tx:
         now_ms: the time of the batch, by the mailbox's clock.
         results: renders results for the outbox.
         notes: which parts have news for their readers once this is committed (`outbox`, `turns`, `received`).
+        ended: the turns that end in it, and how; told to whoever listens once this is committed.
         may_have_early_cancels: whether there are any; None: not yet known.
     """
 
-    __slots__ = ("_next_turn_seq", "db", "may_have_early_cancels", "notes", "now_ms", "results")
+    __slots__ = ("_next_turn_seq", "db", "ended", "may_have_early_cancels", "notes", "now_ms", "results")
 
     def __init__(self, db: sqlite3.Connection, now_ms: int, results: ResultWriter) -> None:
         self.db = db
         self.now_ms = now_ms
         self.results = results
         self.notes: set[str] = set()
+        self.ended: list[tuple[Turn, Outcome]] = []
         self.may_have_early_cancels: bool | None = None
         self._next_turn_seq: int | None = None
 

@@ -26,11 +26,13 @@ import structlog
 from hub.mailbox.answers import ResultWriter
 from hub.mailbox.clock import Clock
 from hub.mailbox.errors import MailboxBroken, MailboxClosed, MailboxDamaged, MailboxError, from_sqlite
+from hub.mailbox.records import Outcome, Turn
 from hub.mailbox.transaction import Tx
 
 BATCH_MOST: Final = 256  # contract §8
 
 T = TypeVar("T")
+OnEnded = Callable[[Turn, Outcome], None]
 
 _log = structlog.get_logger(__name__)
 
@@ -69,6 +71,8 @@ class Writer:
         on_notes: called in the loop after a commit that had notes.
 
     Attributes:
+        on_ended: called in the loop for each turn whose end is committed, before whoever asked for it goes on; must
+            not raise. None: nobody listens.
         failed: fails with `MailboxDamaged` or `MailboxBroken` when the writer cannot go on; otherwise never resolves.
     """
 
@@ -86,6 +90,7 @@ class Writer:
         self._clock = clock
         self._results = results
         self._on_notes = on_notes
+        self.on_ended: OnEnded | None = None
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._is_closed = False
@@ -136,7 +141,7 @@ class Writer:
             for job in batch:
                 job.error = broken
             self._in_loop(self._fail, broken)
-            self._in_loop(self._deliver, batch, set())
+            self._in_loop(self._deliver, batch, set(), [])
             raise
         finally:
             self._db.close()
@@ -160,11 +165,13 @@ class Writer:
 
     def _commit(self, batch: list[_Job]) -> None:
         notes: set[str] = set()
+        ended: list[tuple[Turn, Outcome]] = []
         try:
             try:
-                notes = self._transact(batch, self._run_plainly)
+                tx = self._transact(batch, self._run_plainly)
             except _HalfWay:
-                notes = self._transact(batch, self._run_guarded)
+                tx = self._transact(batch, self._run_guarded)
+            notes, ended = tx.notes, tx.ended
         except _Unusable as unusable:
             for job in batch:
                 job.error = unusable.error
@@ -172,9 +179,9 @@ class Writer:
                 _log.error("mailbox_damaged", path=str(self._path), detail=unusable.error.detail)
                 self._in_loop(self._fail, unusable.error)
         self.commits += 1
-        self._in_loop(self._deliver, batch, notes)
+        self._in_loop(self._deliver, batch, notes, ended)
 
-    def _transact(self, batch: list[_Job], run: Callable[[Tx, _Job], None]) -> set[str]:
+    def _transact(self, batch: list[_Job], run: Callable[[Tx, _Job], None]) -> Tx:
         """One transaction over the batch: all of it, or nothing."""
         tx = Tx(self._db, self._clock(), self._results)
         try:
@@ -189,7 +196,7 @@ class Writer:
         finally:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-        return tx.notes
+        return tx
 
     def _run_plainly(self, tx: Tx, job: _Job) -> None:
         before = self._db.total_changes
@@ -203,11 +210,13 @@ class Writer:
 
     def _run_guarded(self, tx: Tx, job: _Job) -> None:
         self._db.execute("SAVEPOINT job")
+        ended_before = len(tx.ended)
         try:
             job.value = job.operation(tx)
         except Exception as error:  # noqa: BLE001 - as above
             self._raise_if_unusable(error)
             self._db.execute("ROLLBACK TO job")
+            del tx.ended[ended_before:]
             job.error = error
         self._db.execute("RELEASE job")
 
@@ -224,7 +233,10 @@ class Writer:
         except RuntimeError:  # the loop is closed: nobody waits any more
             _log.debug("mailbox_loop_closed", path=str(self._path))
 
-    def _deliver(self, batch: list[_Job], notes: set[str]) -> None:
+    def _deliver(self, batch: list[_Job], notes: set[str], ended: list[tuple[Turn, Outcome]]) -> None:
+        if self.on_ended is not None:
+            for turn, outcome in ended:
+                self.on_ended(turn, outcome)
         for job in batch:
             if job.future.done():
                 continue  # its caller was cancelled; the operation is committed all the same

@@ -120,7 +120,7 @@ class NatsStream:
         if error.code in WRONG_LAST:
             return StaleExpectationError()
         if error.code in FULL:
-            return EventOverflowError(f"the stream takes no more: {error}")
+            return EventOverflowError(f"the stream takes no more: {error}", is_whole_place=True)
         if error.code == TOO_LARGE:
             return InvalidInputError(f"the stream takes no event of this size: {error}")
         if error.code == OTHER_STREAM:

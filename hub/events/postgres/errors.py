@@ -32,7 +32,8 @@ def backend(schema: str, what: str) -> Iterator[None]:
     except _NOT_THERE as error:
         raise StreamMisconfiguredError(schema, ["its tables are not there or are older; run migrate()"]) from error
     except (asyncpg.DiskFullError, asyncpg.OutOfMemoryError) as error:
-        raise EventOverflowError(f"{what}: the database is full ({type(error).__name__})") from error
+        full = f"{what}: the database is full ({type(error).__name__})"
+        raise EventOverflowError(full, is_whole_place=True) from error
     except asyncpg.PostgresError as error:
         raise BackendUnavailableError(f"{what}: PostgreSQL refused: {type(error).__name__}", retriable=False) from error
     except (asyncpg.InterfaceError, asyncpg.InternalClientError) as error:

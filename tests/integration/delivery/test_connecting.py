@@ -37,3 +37,24 @@ async def test_a_server_that_is_away_is_told_once_with_its_address_and_what_name
     told = [line for line in lines if line["log_level"] == "warning"]
     assert [(line["server"], line["source"]) for line in told] == [("nats://127.0.0.1:1", "NATS_URL")]
     assert str(failed.value).startswith("cannot connect to NATS at nats://127.0.0.1:1 (from NATS_URL): ")
+
+
+async def test_giving_up_ends_also_where_the_client_loses_a_cancel(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = 0
+
+    async def connect(self: Connection, name: str) -> None:
+        nonlocal lost
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                lost += 1
+                if lost > 1:
+                    raise
+
+    monkeypatch.setattr(Connection, "_connect", connect)
+    settings = ConnectSettings(servers=("nats://127.0.0.1:1",))
+    async with asyncio.timeout(5):
+        with pytest.raises(CannotConnect):
+            await Connection.open(settings, name="test", timeout_secs=0.05)
+    assert lost == 2

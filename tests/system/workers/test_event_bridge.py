@@ -79,7 +79,7 @@ async def test_a_turns_life_is_a_run_without_its_secrets(bench: Bench, events: N
         assert started.event["from"] == bench.me
         assert (started.event["worker"], started.event["attempt"], started.event["prompt"]) == (identity, 1, "0")
         assert (delta.event["text"], delta.event["percent"]) == ("napping", 0)
-        assert finished.event["result_json"] == '"slept 0"'
+        assert finished.event["result"] == "slept 0"
         told = await ended_run(source, failed)
         assert told[0].event["prompt"] == "[redacted] password=[redacted]"
         assert told[-1].event["code"] == "handler_error"
@@ -127,7 +127,7 @@ async def test_a_run_goes_to_postgresql_too(bench: Bench, postgres_cluster: Post
         await worker.start()
         identity = worker.arguments[worker.arguments.index("--identity") + 1]
         run = await ended_run(source, await bench.send(identity, "0"))
-        assert run[-1].event["result_json"] == '"slept 0"'
+        assert run[-1].event["result"] == "slept 0"
 
 
 async def test_an_event_source_without_a_tenant_is_refused_with_what_to_do(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from hub.events import AgentEventRecord, Ownership
 from hub.events.producing import RunProducer
+from tests.support.waiting import eventually
 from workers.event_spool import MEMORY_MOST, EventSpool
 
 
@@ -88,10 +90,68 @@ async def test_memory_is_bounded_while_the_disk_does_not_take_anything(tmp_path:
     assert spool.dropped == 10
 
 
-@pytest.mark.parametrize("content", [b"no database at all, but long enough to be looked at as one" * 50])
-async def test_a_file_that_is_no_spool_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "spool.db").write_bytes(content)
+async def test_what_a_full_memory_lost_is_told_where_it_is_missing(tmp_path: Path) -> None:
     spool = EventSpool(tmp_path / "spool.db")
-    with pytest.raises(Exception, match="not a database"):
-        await spool.open()
+    await spool.open()
+    for number in range(MEMORY_MOST + 3):
+        spool.put(event(number))
+    spool.put(event(9000, "agent_finished"))  # an end is always taken
+    writing = asyncio.create_task(spool.write())
+    assert await spool.settled(10)
+    await spool.forget((await spool.page())[0].seq + MEMORY_MOST - 2)
+    last = [spooled.record for spooled in await spool.page()]
+    assert [record.id for record in last] == [f"e{MEMORY_MOST - 1}", "e9000-dropped", "e9000"]
+    assert last[1].event["count"] == 3
+    writing.cancel()
+    await asyncio.wait({writing})
     await spool.close()
+
+
+async def test_a_damaged_file_is_set_aside_and_a_new_one_made(tmp_path: Path) -> None:
+    content = b"no database at all, but long enough to be looked at as one" * 50
+    (tmp_path / "spool.db").write_bytes(content)
+    async with opened(tmp_path / "spool.db") as spool:
+        spool.put(event(1))
+        assert await ids(spool) == ["e1"]
+    (aside,) = tmp_path.glob("spool.db.damaged-*")
+    assert aside.read_bytes() == content
+
+
+async def test_a_row_that_cannot_be_read_costs_that_event_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path / "spool.db") as spool:
+        for number in range(3):
+            spool.put(event(number))
+        assert await spool.settled(5)
+    with contextlib.closing(sqlite3.connect(tmp_path / "spool.db")) as database, database:
+        database.execute("UPDATE event SET body = x'7b' WHERE seq = 2")
+    async with opened(tmp_path / "spool.db") as spool:
+        assert await ids(spool) == ["e0", "e2"]
+
+
+async def test_a_disk_that_refuses_is_tried_again_and_nothing_is_lost_or_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.event_spool.RETRY_SECS", 0.01)
+    async with opened(tmp_path / "spool.db") as spool:
+        assert spool._database is not None
+        pages = spool._database.execute("PRAGMA page_count").fetchone()[0]
+        spool._database.execute(f"PRAGMA max_page_count = {pages}")  # "database or disk is full"
+        for number in range(500):
+            spool.put(event(number))
+        await eventually(lambda: spool.trouble, what="it says that it cannot write")
+        spool.put(event(500))
+        spool._database.execute("PRAGMA max_page_count = 100000")
+        assert await spool.settled(10)
+        assert spool.trouble is None
+        assert spool.waiting == 501
+        assert await ids(spool) == [f"e{number}" for number in range(100)]
+
+
+async def test_runs_that_began_and_did_not_end_are_known_to_the_next_process(tmp_path: Path) -> None:
+    async with opened(tmp_path / "spool.db") as spool:
+        for number, run in enumerate(("over", "open")):
+            spool.put(event(number, "agent_started", run=run), opened_by="ann")
+        spool.put(event(2, "agent_finished", run="over"))
+        assert await spool.settled(5)
+    async with opened(tmp_path / "spool.db") as spool:
+        assert spool.left_open == {("t", "s", "open"): "ann"}
