@@ -37,7 +37,7 @@ def test_an_example_runs(number: int, tmp_path: Path) -> None:
 
 
 def test_the_page_has_what_the_tests_below_run() -> None:
-    assert sorted(PROGRAMS) == ["producer.py", "reader.py"]
+    assert sorted(PROGRAMS) == ["follow.py", "producer.py", "reader.py"]
     assert len(EXAMPLES) >= 3
 
 

@@ -1,8 +1,11 @@
 """The bridge: a turn's life is a run of the event source, and no turn waits for it (docs/events.md)."""
 
+import asyncio
 import contextlib
+import os
 import signal
 import sqlite3
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +19,7 @@ from hub.service.exits import Exit
 from tests.support.nats_server import NatsServer
 from tests.support.postgres import Postgres
 from tests.support.waiting import eventually
+from tests.system.events.test_docs import PROGRAMS
 from tests.system.workers.conftest import Bench
 
 TENANT = "acme"
@@ -85,6 +89,12 @@ async def test_a_turns_life_is_a_run_without_its_secrets(bench: Bench, events: N
         assert told[-1].event["code"] == "handler_error"
         assert "hunter22" not in repr(told)
         assert "0.0000000001" not in repr(told)
+    events.signal(signal.SIGSTOP)
+    await bench.witness.result(await bench.send(identity, "0"))
+    began = time.monotonic()
+    assert await worker.stop() == 0
+    assert time.monotonic() - began < 15, "a source that hangs kept the worker from stopping"
+    events.signal(signal.SIGCONT)
 
 
 async def test_no_turn_waits_for_a_source_that_hangs_and_nothing_is_lost_over_a_kill(
@@ -117,6 +127,65 @@ async def test_no_turn_waits_for_a_source_that_hangs_and_nothing_is_lost_over_a_
         run = await ended_run(source, cut_off)
         assert [each.event["attempt"] for each in run if each.type == "agent_started"] == [1, 2]
         assert run[-1].event["status"] == "done"
+
+
+async def test_a_worker_killed_between_a_turn_s_end_and_its_last_event_still_ends_the_run(
+    bench: Bench, events: NatsServer
+) -> None:
+    identity = bench.name()
+    module = "tests.support.stepping_worker"
+    worker = bench.process(module, "settled", "tests.support.handlers:nap", identity, events.url, TENANT).spawn()
+    # Long enough for its start to be on disk, so that the run has begun.
+    task_id = await bench.send(identity, "0.5")
+    assert await worker.ended() == -signal.SIGKILL
+    worker = await bench.start("nap", identity, "--event-source", events.url, "--tenant", TENANT)
+    cancelled = await bench.send(identity, "30")
+    await bench.witness.said(cancelled, "started")
+    async with open_source(events) as source:
+        run = await ended_run(source, task_id)
+        assert [each.type for each in run] == ["agent_started", "message_delta", "agent_finished"]
+        await bench.cancel(identity, cancelled)
+        assert (await ended_run(source, cancelled))[-1].event["code"] == "cancelled"
+
+
+async def test_the_documented_follower_sees_a_run_once_over_kills_of_itself_the_source_and_the_worker(
+    bench: Bench, events: NatsServer, tmp_path: Path
+) -> None:
+    program = tmp_path / "follow.py"
+    program.write_text(PROGRAMS["follow.py"])
+    environ = {**os.environ, "NATS_HUB_EVENTS_URL": events.url, "NATS_HUB_EVENTS_CURSOR_SECRET": SECRET.decode()}
+    identity, notes = bench.name(), tmp_path / "notes"
+    envelope = bench.task(identity, "1")
+    seen: dict[int, str] = {}
+
+    async def follow(until: str) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, program, envelope.meta.id, notes, env=environ, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        async with asyncio.timeout(40):
+            async for line in process.stdout:
+                number, kind, *_ = line.decode().split()
+                assert seen.setdefault(int(number), kind) == kind
+                assert int(number) == max(seen), "in order"
+                if kind == until:
+                    process.kill()
+            await process.wait()
+
+    arguments = ("--event-source", events.url, "--tenant", TENANT)
+    following = asyncio.create_task(follow("message_delta"))  # before the worker has the task
+    worker = await bench.start("nap_again", identity, *arguments)
+    await bench.client.send_envelope(envelope)
+    await following
+    await worker.kill()
+    await events.kill()
+    await bench.start("nap_again", identity, *arguments)
+    following = asyncio.create_task(follow("never"))
+    await bench.witness.result(envelope.meta.id)
+    await events.start()
+    await following
+    attempt = ["agent_started", "message_delta"]
+    assert [seen[number] for number in range(1, len(seen) + 1)] == [*attempt, *attempt, "agent_finished"]
 
 
 async def test_a_run_goes_to_postgresql_too(bench: Bench, postgres_cluster: Postgres) -> None:
