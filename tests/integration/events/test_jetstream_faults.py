@@ -9,7 +9,7 @@ import nats
 import pytest
 from nats.aio.client import Client
 
-from hub.events import JetStreamEventSource, RetentionExceededError, StreamMisconfiguredError
+from hub.events import EventOverflowError, JetStreamEventSource, RetentionExceededError, StreamMisconfiguredError
 from hub.events.conformance.world import SECRET, Run, World, refused
 from hub.events.jetstream.subjects import DEFAULT_PREFIX, Subjects
 from hub.events.records import run_key
@@ -121,6 +121,25 @@ async def test_a_misconfigured_stream_is_named(connection: Client, changes: dict
     else:
         with pytest.raises(StreamMisconfiguredError, match=named):
             await world.run().fill(1)
+
+
+async def test_a_full_stream_is_told_apart_from_a_full_run(connection: Client) -> None:
+    await connection.jetstream().add_stream(
+        name="small", subjects=[f"{DEFAULT_PREFIX}.>"], discard="new", max_msgs=2, storage="memory"
+    )
+    world = World(lambda **options: JetStreamEventSource(connection, stream="small", **options), None)
+    run = world.run(world.source(max_run_events=1))
+    await run.append("one")
+    async with refused("OVERFLOW") as full_run:
+        await run.append("two")
+    assert isinstance(full_run.error, EventOverflowError)
+    assert not full_run.error.is_whole_place
+    other = world.run(world.source())
+    await other.append("one")
+    async with refused("OVERFLOW") as full_stream:
+        await other.append("two")
+    assert isinstance(full_stream.error, EventOverflowError)
+    assert full_stream.error.is_whole_place
 
 
 async def test_a_missing_stream_is_named_and_made_once(connection: Client) -> None:

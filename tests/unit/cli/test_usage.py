@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hub.cli import delegate, publish, watch
+from hub.cli import delegate, events, main, publish, watch
 from hub.cli.delegate import progress_line
 from hub.cli.inputs import json_of, text_of_file
 from hub.cli.running import CommandError, exit_of
@@ -41,6 +41,11 @@ MESSAGE = make(sender="alice", channel="room")
 )
 def test_each_error_has_its_exit_code(error: Exception, code: Exit) -> None:
     assert exit_of(error) is code
+
+
+def test_the_commands_of_events_are_subcommands_of_the_hub_s() -> None:
+    groups = {group.name: group.typer_instance for group in main.app.registered_groups}
+    assert groups["events"] is events.app
 
 
 @pytest.mark.parametrize(
