@@ -4,11 +4,10 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.nursery import NURSERY, NurseryProcess
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +33,7 @@ class HubProcess:
         state = {"NATS_URL": url, "NATS_HUB_STATE_DIR": str(home), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         self.environ = kept | state | (environ or {})
         self.log_file = home / f"{'-'.join(arguments[:2])}-{id(self):x}.log".replace("/", "_")
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: NurseryProcess | None = None
 
     @property
     def database(self) -> Path:
@@ -43,9 +42,8 @@ class HubProcess:
     def spawn(self) -> "HubProcess":
         """Start it and do not wait."""
         with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *self.arguments], env=self.environ, stdout=log, stderr=log, cwd=self.home
-            )
+            module, *arguments = self.arguments
+            self.process = NURSERY.spawn(module, arguments, environ=self.environ, cwd=self.home, stdout=log, stderr=log)
         return self
 
     async def start(self) -> "HubProcess":
