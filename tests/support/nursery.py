@@ -71,13 +71,14 @@ class Nursery:
         module: str,
         arguments: Sequence[str],
         *,
-        environ: Mapping[str, str],
         cwd: Path,
         stdout: IO[Any] | int,
-        stderr: IO[Any] | int,
+        stderr: IO[Any] | int = 2,
+        environ: Mapping[str, str] | None = None,
     ) -> NurseryProcess:
-        """Start `python -m module arguments`, its stdin empty; `environ` is the whole environment."""
-        order = {"module": module, "arguments": list(arguments), "environ": dict(environ), "cwd": str(cwd)}
+        """Start `python -m module arguments`, its stdin empty; `environ` is its whole environment, by default ours."""
+        kept = dict(os.environ if environ is None else environ)
+        order = {"module": module, "arguments": list(arguments), "environ": kept, "cwd": str(cwd)}
         out, err = (each if isinstance(each, int) else each.fileno() for each in (stdout, stderr))
         with self._lock, Path(os.devnull).open("rb") as nothing:
             channel = self._channel = self._channel or self._open()
