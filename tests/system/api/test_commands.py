@@ -29,9 +29,7 @@ def hub_process(home: Path, url: str, mode: str, role: str = "server") -> HubPro
 
 
 @pytest.fixture(scope="module")
-def shared_hub(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, HubProcess]]:
+def shared_hub(hub_mode: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, HubProcess]]:
     """A server and a hub with a little history, for all tests that do not kill them: starting them takes seconds."""
 
     async def start() -> None:
@@ -44,7 +42,7 @@ def shared_hub(
         await nats.kill()
 
     nats = NatsServer(tmp_path_factory.mktemp("nats"))
-    hub = hub_process(tmp_path_factory.mktemp("hub"), nats.url, request.config.getoption("--hub-mode"))
+    hub = hub_process(tmp_path_factory.mktemp("hub"), nats.url, hub_mode)
     asyncio.run(start())
     yield nats.url, hub
     asyncio.run(end())
