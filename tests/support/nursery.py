@@ -1,8 +1,9 @@
-"""Processes of `python -m MODULE` without the imports: each is forked from a process that has made them.
+"""Processes of our programs without the imports: each is forked from a process that has made them.
 
 A start of Python with the project's imports costs 0.5 to 0.8 s of CPU, a fork a few hundredths. What is forked has its
 own pid, signals, descriptors, folder and environment, and it ends as any program does. Where the start of a program is
-the point, as with commands, the supervisor and the programs of the docs, tests start Python anew.
+the point, as with the supervisor's children and the programs of the docs, and once for each command, tests start Python
+anew.
 """
 
 import atexit
@@ -68,23 +69,37 @@ class Nursery:
 
     def spawn(
         self,
-        module: str,
+        program: str,
         arguments: Sequence[str],
         *,
         cwd: Path,
+        stdin: IO[Any] | int | None = None,
         stdout: IO[Any] | int,
         stderr: IO[Any] | int = 2,
         environ: Mapping[str, str] | None = None,
     ) -> NurseryProcess:
-        """Start `python -m module arguments`, its stdin empty; `environ` is its whole environment, by default ours."""
+        """Start a program.
+
+        Args:
+            program: a module's name, as behind `python -m`, or the path of a script.
+            arguments: what it is told.
+            cwd: its folder.
+            stdin: None: there is nothing to read.
+            stdout, stderr: where it writes; this process may close them afterwards.
+            environ: its whole environment, by default ours.
+
+        Raises:
+            NurseryEnded: there is no process.
+        """
         kept = dict(os.environ if environ is None else environ)
-        order = {"module": module, "arguments": list(arguments), "environ": kept, "cwd": str(cwd)}
-        out, err = (each if isinstance(each, int) else each.fileno() for each in (stdout, stderr))
+        order = {"program": program, "arguments": list(arguments), "environ": kept, "cwd": str(cwd)}
         with self._lock, Path(os.devnull).open("rb") as nothing:
+            given = (nothing if stdin is None else stdin, stdout, stderr)
+            descriptors = [each if isinstance(each, int) else each.fileno() for each in given]
             channel = self._channel = self._channel or self._open()
             self._answered.clear()
             self._started = None
-            socket.send_fds(channel, [json.dumps(order).encode() + b"\n"], [nothing.fileno(), out, err])
+            socket.send_fds(channel, [json.dumps(order).encode() + b"\n"], descriptors)
             if not self._answered.wait(START_SECS) or self._started is None:
                 raise NurseryEnded(f"no process of the nursery within {START_SECS:g} s")
             return self._started

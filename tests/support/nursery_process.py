@@ -2,7 +2,8 @@
 
     python -m tests.support.nursery_process CHANNEL_FD
 
-An order is a line of JSON, `{"module", "arguments", "environ", "cwd"}`, with the three standard descriptors beside it.
+An order is a line of JSON, `{"program", "arguments", "environ", "cwd"}`, with the three standard descriptors beside it;
+the program is a module's name, or the path of a script.
 The answer is `{"started": pid}`, and at some later time comes `{"ended": pid, "code": code}`, the code as `subprocess`
 has it. When the channel ends, so does everything.
 """
@@ -90,6 +91,13 @@ def _tell(channel: socket.socket, what: dict[str, int]) -> None:
         channel.sendall(json.dumps(what).encode() + b"\n")
 
 
+def open_streams() -> None:
+    """Give this process the standard streams that Python opens at its start: ours were opened without buffers."""
+    for descriptor, (name, mode, lines) in enumerate((("stdin", "r", -1), ("stdout", "w", -1), ("stderr", "w", 1))):
+        old = getattr(sys, name)
+        setattr(sys, name, os.fdopen(descriptor, mode, lines, old.encoding, old.errors, closefd=False))
+
+
 if __name__ == "__main__":
     for name in IMPORTS:
         importlib.import_module(name)
@@ -101,5 +109,10 @@ if __name__ == "__main__":
         os.environ.clear()
         os.environ.update(order["environ"])
         sys.path[0] = order["cwd"]
-        sys.argv = [order["module"], *order["arguments"]]
-        runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+        sys.argv = [order["program"], *order["arguments"]]
+        if "PYTHONUNBUFFERED" not in order["environ"]:
+            open_streams()
+        if "/" in order["program"]:
+            runpy.run_path(order["program"], run_name="__main__")
+        else:
+            runpy.run_module(order["program"], run_name="__main__", alter_sys=True)

@@ -57,8 +57,11 @@ async def hub(nats_server: NatsServer, hub_mode: str, tmp_path: Path) -> AsyncIt
     await process.kill()
 
 
-async def run_on(url: str, home: Path, name: str, *arguments: str, identity: str = "ops", expected: int = 0) -> Command:
-    command = await Command.start(name, *arguments, url=url, home=home, environ={"NATS_HUB_IDENTITY": identity})
+async def run_on(
+    url: str, home: Path, name: str, *arguments: str, identity: str = "ops", expected: int = 0, fresh: bool = False
+) -> Command:
+    environ = {"NATS_HUB_IDENTITY": identity}
+    command = await Command.start(name, *arguments, url=url, home=home, environ=environ, fresh=fresh)
     assert await command.ended() == expected, (command.out, command.err)
     return command
 
@@ -103,12 +106,12 @@ async def fill(url: str, hub: HubProcess) -> None:
 
 async def test_an_operator_finds_each_thing_with_one_command(run: Run) -> None:
     found, thread, pending, dead, listed, stats = await asyncio.gather(
-        run("history", "m1"),
-        run("thread", "r1"),
+        run("history", "m1", fresh=True),
+        run("thread", "r1", fresh=True),
         run("thread", "--pending", "--of", "bob", "--json"),
-        run("dead", "list", "--json", "--since", "1h"),
+        run("dead", "list", "--json", "--since", "1h", fresh=True),
         run("history", identity="bob"),
-        run("stats", "--json", "--agent", "bob"),
+        run("stats", "--json", "--agent", "bob", fresh=True),
     )
     assert all(word in found.out for word in ("alice", "bob", "are you there?"))
     lines = thread.out.splitlines()
@@ -144,7 +147,7 @@ async def test_refusals_have_their_exit_codes_and_one_clear_line(run: Run) -> No
 
 
 async def test_sessions_are_kept_and_closed_by_command(run: Run) -> None:
-    await run("session", "create", "s1", "--worker", "wanda", "--metadata", '{"a": 1}', identity="olga")
+    await run("session", "create", "s1", "--worker", "wanda", "--metadata", '{"a": 1}', identity="olga", fresh=True)
     closed = await run("session", "close", "s1", "--failed", "--json", identity="wanda")
     assert [(each["metadata"], each["status"]) for each in objects(closed)] == [({"a": 1}, "failed")]
 
