@@ -20,7 +20,21 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
+END_SECS = 10.0
 START_SECS = 60.0  # the imports, on two busy cores
+# What a hub, a worker and a process of the tests import at their start, and on their first way to a database.
+IMPORTS = (
+    "hub.cli.main",
+    "hub.cli.server",
+    "hub.events.postgres",
+    "hub.storage.sql.migrate",
+    "hub.storage.sql.postgres",
+    "hub.storage.sql.sqlite",
+    "hub.storage.sql.storage",
+    "sqlalchemy.dialects.sqlite.aiosqlite",
+    "typer._adapters",
+    "workers.cli",
+)
 
 
 class NurseryEnded(AssertionError):
@@ -58,11 +72,17 @@ class NurseryProcess:
 
 
 class Nursery:
-    """The nursery of this test process; started at the first use, ended with it."""
+    """A nursery; started at its first use, ended by `end`, at the latest with this process.
 
-    def __init__(self) -> None:
+    Args:
+        imports: the modules that its processes find imported.
+    """
+
+    def __init__(self, imports: Sequence[str] = IMPORTS) -> None:
+        self._imports = imports
         self._lock = threading.Lock()
         self._channel: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._answered = threading.Event()
         self._started: NurseryProcess | None = None
         self._alive: dict[int, NurseryProcess] = {}
@@ -107,8 +127,8 @@ class Nursery:
     def _open(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.nursery_process", str(theirs.fileno())],
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.nursery_process", str(theirs.fileno()), *self._imports],
             env=kept | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
             cwd=ROOT,
             pass_fds=(theirs.fileno(),),
@@ -117,13 +137,15 @@ class Nursery:
         )
         theirs.close()
         threading.Thread(target=self._read, args=(ours,), name="nursery", daemon=True).start()
-
-        def end() -> None:
-            ours.shutdown(socket.SHUT_RDWR)
-            process.wait(10)
-
-        atexit.register(end)
+        atexit.register(self.end)
         return ours
+
+    def end(self) -> None:
+        """Kill every process of it, and end it."""
+        channel, self._channel = self._channel, None
+        if channel is not None and self._process is not None:
+            channel.shutdown(socket.SHUT_RDWR)
+            self._process.wait(END_SECS)
 
     def _read(self, channel: socket.socket) -> None:
         with channel.makefile("rb") as lines:

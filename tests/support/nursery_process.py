@@ -1,6 +1,6 @@
-"""The nursery's own process: it has made the project's imports and forks a process for each order of its test process.
+"""The nursery's own process: it has made its imports and forks a process for each order of its test process.
 
-    python -m tests.support.nursery_process CHANNEL_FD
+    python -m tests.support.nursery_process CHANNEL_FD MODULE...
 
 An order is a line of JSON, `{"program", "arguments", "environ", "cwd"}`, with the three standard descriptors beside it;
 the program is a module's name, or the path of a script.
@@ -19,20 +19,6 @@ import signal
 import socket
 import sys
 from typing import Any
-
-# What a hub, a worker and a process of the tests import at their start, and on their first way to a database.
-IMPORTS = (
-    "hub.cli.main",
-    "hub.cli.server",
-    "hub.events.postgres",
-    "hub.storage.sql.migrate",
-    "hub.storage.sql.postgres",
-    "hub.storage.sql.sqlite",
-    "hub.storage.sql.storage",
-    "sqlalchemy.dialects.sqlite.aiosqlite",
-    "typer._adapters",
-    "workers.cli",
-)
 
 
 def serve(channel: socket.socket) -> dict[str, Any] | None:
@@ -57,6 +43,7 @@ def serve(channel: socket.socket) -> dict[str, Any] | None:
         if not line:
             for pid in alive:
                 os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
             return None
         pid = os.fork()
         if pid == 0:
@@ -99,8 +86,8 @@ def open_streams() -> None:
 
 
 if __name__ == "__main__":
-    for name in IMPORTS:
-        importlib.import_module(name)
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
     gc.collect()
     gc.freeze()
     # The child goes on here and not inside `serve`: its end is that of any Python program.
