@@ -1,8 +1,10 @@
 """What every test may ask for: a nats-server of its own, and the mode that this run is for."""
 
 import asyncio
+import gc
 import signal
 import threading
+from argparse import ArgumentTypeError
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -22,49 +24,74 @@ MODE_MARKERS = {"core": "core_only", "durable": "durable_only", "bound": "bound_
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--hub-mode", choices=MODES, default="core", help="which kind of hub the mode-dependent tests run")
+    text = "which kinds of hub the mode-dependent tests run, with commas: " + ", ".join(MODES)
+    parser.addoption("--hub-mode", type=_modes, default=("core",), metavar="MODE,...", help=text)
 
 
-def runs_in(item: pytest.Item, mode: str) -> bool:
-    """Does this test belong to a run of this mode?
+def _modes(text: str) -> tuple[str, ...]:
+    modes = tuple(text.split(","))
+    if not set(modes) <= set(MODES):
+        raise ArgumentTypeError(f"expected some of {', '.join(MODES)}, with commas; got {text}")
+    return modes
+
+
+def modes_of(item: pytest.Item, modes: tuple[str, ...]) -> tuple[str, ...]:
+    """In which of these modes does this test run?
 
     What is marked `hub` runs in every mode, what is marked for one mode in that one; everything else does not depend
-    on the mode and runs once, with `core`. A bound hub is a durable one, so `durable_only` tests that are also `hub`
-    run there too.
+    on the mode and runs once, with `core`.
     """
     only = [name for name, marker in MODE_MARKERS.items() if item.get_closest_marker(marker)]
-    if only:
-        return mode in only
-    if item.get_closest_marker("hub"):
-        return True
-    return mode == "core"
+    if not only and item.get_closest_marker("hub"):
+        return modes
+    return tuple(mode for mode in modes if mode in (only or ("core",)))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "hub_mode" in metafunc.fixturenames:
+        modes = metafunc.config.getoption("--hub-mode")
+        # Of a module's scope: its tests of one mode stand together, and share what its fixtures start.
+        metafunc.parametrize(
+            "hub_mode", modes_of(metafunc.definition, modes) or modes[:1], indirect=True, scope="module"
+        )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without collecting garbage: nearly all that is made now stays, and is looked at again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Outside the core run, files without a mark of a mode need not even be imported."""
-    if config.getoption("--hub-mode") == "core" or collection_path.suffix != ".py":
+    """Without a core run, files without a mark of a mode need not even be imported."""
+    if "core" in config.getoption("--hub-mode") or collection_path.suffix != ".py":
         return None
     text = collection_path.read_text()
     return None if any(f"mark.{mark}" in text for mark in ("hub", *MODE_MARKERS.values())) else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    mode = config.getoption("--hub-mode")
+    modes = config.getoption("--hub-mode")
     if "soak" in (config.getoption("-m") or ""):
         return
     kept, dropped = [], []
     for item in items:
-        is_kept = not item.get_closest_marker("soak") and runs_in(item, mode)
+        is_kept = not item.get_closest_marker("soak") and modes_of(item, modes)
         (kept if is_kept else dropped).append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def hub_mode(request: pytest.FixtureRequest) -> str:
-    """The mode of this run: `core`, `durable` or `bound`."""
-    return str(request.config.getoption("--hub-mode"))
+    """The mode of this run of the test: `core`, `durable` or `bound`."""
+    return str(request.param)
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ from msgspec import Raw
 from hub.api.records import DeadLetter
 from hub.cli.asking import LIMIT, Follow, Follower, Limit, Since, ask_api, newest_first, read, show_raw, since_of
 from hub.cli.moments import shown
-from hub.cli.options import CONNECT_SECS, As, Connecting, ConnectTimeout, Json, Verbose, connects
+from hub.cli.options import CONNECT_SECS, CONTEXT, As, Connecting, ConnectTimeout, Json, Verbose, connects
 from hub.cli.output import Output, harmless, say, stdout
-from hub.cli.running import CONTEXT
 from hub.cli.tables import show_members, show_table
 from hub.client import Queries
 from hub.service.exits import Exit

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from hub.cli.options import CONNECT_SECS, Connecting, ConnectTimeout, Json, Verbose, connects
+from hub.cli.options import CONNECT_SECS, CONTEXT, Connecting, ConnectTimeout, Json, Verbose, connects
 from hub.cli.output import harmless, stdout
-from hub.cli.running import CONTEXT, CommandError, run_command
+from hub.cli.running import CommandError, run_command
 from hub.events import (
     AgentEventSource,
     AgentEventSourceError,

@@ -30,6 +30,8 @@ JsPrefix = Annotated[
     typer.Option("--js-prefix", metavar="PREFIX", help="Where JetStream's API answers [NATS_HUB_JS_PREFIX]."),
 ]
 
+CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}  # of every command
+
 As = Annotated[str | None, typer.Option("--identity", "-i", metavar="ID", help="Who you are [NATS_HUB_IDENTITY].")]
 From = Annotated[str | None, typer.Option("--from", "-f", metavar="ID", help="Who you are [NATS_HUB_IDENTITY].")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, for programs.")]

@@ -11,6 +11,7 @@ from typing import Any, Final
 import typer
 import uvloop
 
+from hub.cli.options import CONTEXT
 from hub.cli.output import Output, say
 from hub.client import ClientError, QueryRefused, SendUnconfirmed, TaskTimedOut
 from hub.delivery.connection import Connection
@@ -133,6 +134,3 @@ def console_script(name: str, command: Callable[..., None], help_text: str) -> N
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command(help=help_text, context_settings=CONTEXT)(command)
     app(prog_name=name)
-
-
-CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}

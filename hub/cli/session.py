@@ -10,9 +10,9 @@ from hub.api.records import Session
 from hub.cli.asking import LIMIT, Limit, ask_api, newest_first, read, show_raw
 from hub.cli.inputs import json_of
 from hub.cli.moments import shown
-from hub.cli.options import CONNECT_SECS, As, Connecting, ConnectTimeout, Json, Verbose, connects
+from hub.cli.options import CONNECT_SECS, CONTEXT, As, Connecting, ConnectTimeout, Json, Verbose, connects
 from hub.cli.output import Output, stdout
-from hub.cli.running import CONTEXT, CommandError
+from hub.cli.running import CommandError
 from hub.cli.tables import show_members, show_table
 from hub.client import Queries
 from hub.service.exits import Exit

@@ -75,6 +75,7 @@ class LogSubscription(EventSubscription):
         self._fresh = True
         self._look = True  # read what is stored before waiting for what comes
         self._ended = False
+        self._left = False
         self._tasks: set[asyncio.Future[None]] = set()
         self._filling: asyncio.Future[None] | None = None
 
@@ -153,7 +154,7 @@ class LogSubscription(EventSubscription):
 
     async def _fill(self, run: RunKey, feed: Feed) -> None:
         """Get at least one item, or learn that the run has ended."""
-        while not self._buffer and not self._ended:
+        while not self._buffer and not self._ended and not self._left:
             found = await self._retrying(self._step, feed)
             if found is None:
                 continue
@@ -235,6 +236,8 @@ class LogSubscription(EventSubscription):
 
     async def _leave(self) -> None:
         self._source.subscribers.leave(self)
+        # Before Python 3.12 `asyncio.wait_for`, which nats-py waits with, may swallow a cancel: the flag ends it then.
+        self._left = True
         filling, self._filling = self._filling, None
         if filling is not None:
             filling.cancel()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.nursery import NURSERY, NurseryProcess
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -24,17 +25,21 @@ class HubProcess:
         url: the nats-server.
         arguments: behind `python -m`, as `hub router --durable`.
         environ: more environment.
+        fresh: start Python anew; for tests of the start itself and of memory, as a fork has all imports of ours.
     """
 
-    def __init__(self, home: Path, url: str, *arguments: str, environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, home: Path, url: str, *arguments: str, environ: dict[str, str] | None = None, fresh: bool = False
+    ) -> None:
         self.home = home
+        self.fresh = fresh
         home.mkdir(parents=True, exist_ok=True)
         self.arguments = arguments
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         state = {"NATS_URL": url, "NATS_HUB_STATE_DIR": str(home), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         self.environ = kept | state | (environ or {})
         self.log_file = home / f"{'-'.join(arguments[:2])}-{id(self):x}.log".replace("/", "_")
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: NurseryProcess | subprocess.Popen[bytes] | None = None
 
     @property
     def database(self) -> Path:
@@ -43,9 +48,12 @@ class HubProcess:
     def spawn(self) -> "HubProcess":
         """Start it and do not wait."""
         with self.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *self.arguments], env=self.environ, stdout=log, stderr=log, cwd=self.home
-            )
+            if self.fresh:
+                words = [sys.executable, "-m", *self.arguments]
+                self.process = subprocess.Popen(words, env=self.environ, stdout=log, stderr=log, cwd=self.home)
+                return self
+            module, *arguments = self.arguments
+            self.process = NURSERY.spawn(module, arguments, environ=self.environ, cwd=self.home, stdout=log, stderr=log)
         return self
 
     async def start(self) -> "HubProcess":

@@ -164,7 +164,9 @@ class Postgres:
         name = f"test_{uuid.uuid4().hex[:12]}"
         connection = await asyncpg.connect(self.url())
         try:
-            await connection.execute(f'CREATE DATABASE "{name}"')
+            # Since 15 the template is logged block by block, which takes three times as long as a copy of its files.
+            how = " STRATEGY FILE_COPY" if connection.get_server_version().major >= 15 else ""
+            await connection.execute(f'CREATE DATABASE "{name}"{how}')
         finally:
             await connection.close()
         return name

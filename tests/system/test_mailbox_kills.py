@@ -60,7 +60,7 @@ async def work_until_killed(processes: Processes, state: Path, durability: str, 
     process = processes.python(
         "-m", "tests.support.mailbox_process", str(state), WORKER, durability, first, output=output
     )
-    await eventually(lambda: output.read_bytes().count(b"settled") > 20 or process.poll() is not None, within=60)
+    await eventually(lambda: output.read_bytes().count(b"settled") > 30 or process.poll() is not None, within=60)
     await asyncio.sleep(random.Random(number).uniform(0, 0.15))
     processes.kill(process)
 

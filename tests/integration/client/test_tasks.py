@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hub.client import FollowingEnded, NoHub, TaskTimedOut
+from hub.client import FollowingEnded, NoHub, TaskHandle, TaskTimedOut
 from hub.client import task as task_module
 from hub.protocol import BadName, Envelope, Progress, make, names, subjects
 from tests.integration.client.conftest import OpenClient
@@ -264,14 +264,28 @@ async def test_a_resume_by_the_wrong_name_of_the_worker_takes_nobodys_word(
     assert await resumed.poll() is None
 
 
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The task of each look into the stored channel that is over."""
+    over: list[str] = []
+    read = TaskHandle._read_stored
+
+    async def look(handle: TaskHandle) -> None:
+        await read(handle)
+        over.append(handle.task_id)
+
+    monkeypatch.setattr(TaskHandle, "_read_stored", look)
+    return over
+
+
 async def test_a_result_that_no_live_subscription_heard_is_found_within_three_seconds(
-    durable_worker: ScriptedWorker, open_client: OpenClient
+    durable_worker: ScriptedWorker, open_client: OpenClient, looks: list[str]
 ) -> None:
     handle = await (await open_client("alice")).delegate("worker", "count")
     task = await durable_worker.task()
     handle._on_live = lambda _: None  # type: ignore[method-assign]
     handle._connection.client.direct[handle._sid or 0] = lambda _: None  # the blip: live messages are lost
-    await asyncio.sleep(0.2)  # the first look at the store is over
+    await eventually(lambda: handle.task_id in looks)
     began = asyncio.get_running_loop().time()
     await durable_worker.end(task, "unheard")
     assert (await handle.result(10)).result == "unheard"
@@ -279,13 +293,13 @@ async def test_a_result_that_no_live_subscription_heard_is_found_within_three_se
 
 
 async def test_a_poll_finds_a_result_at_once(
-    durable_worker: ScriptedWorker, open_client: OpenClient, monkeypatch: pytest.MonkeyPatch
+    durable_worker: ScriptedWorker, open_client: OpenClient, monkeypatch: pytest.MonkeyPatch, looks: list[str]
 ) -> None:
     monkeypatch.setattr(task_module, "READ_EVERY_SECS", 60)
     handle = await (await open_client("alice")).delegate("worker", "count")
     task = await durable_worker.task()
     handle._connection.client.direct[handle._sid or 0] = lambda _: None
-    await asyncio.sleep(0.2)
+    await eventually(lambda: handle.task_id in looks)
     await durable_worker.end(task, "unheard")
 
     async def polled() -> Any:

@@ -134,7 +134,10 @@ def test_a_tail_that_waits_ends_with_130_when_interrupted(nats_server: NatsServe
     command = [sys.executable, "-m", "hub.cli.events", "tail", "s", "r", *OWNER, "--url", nats_server.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ)) as tail:
         assert tail.stdout is not None
-        assert [tail.stdout.readline().split()[0] for _ in range(2)] == [b"1", b"2"]
-        tail.send_signal(signal.SIGINT)
-        _, said = tail.communicate(timeout=20)
+        try:
+            assert [tail.stdout.readline().split()[0] for _ in range(2)] == [b"1", b"2"]
+            tail.send_signal(signal.SIGINT)
+            _, said = tail.communicate(timeout=20)
+        finally:
+            tail.kill()  # else a tail that goes on is waited for
     assert tail.returncode == 130, said

@@ -4,7 +4,6 @@ import asyncio
 import json
 import random
 import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,17 @@ import pytest
 from hub.storage import open_storage
 from hub.storage.records import EnvelopeFilter
 from hub.storage.sql.sqlite import WAL_BYTES
+from tests.support.nursery import NURSERY, NurseryProcess
+from tests.support.waiting import eventually
 
 PROCESSES = 8
 WORKER = "tests.support.storage_process"
 
 
-async def _spawn(url: str, name: str, secs: float) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", WORKER, url, name, str(secs), stdout=asyncio.subprocess.PIPE
-    )
+def _spawn(output: Path, url: str, secs: float) -> NurseryProcess:
+    """A process that is called as its output is."""
+    with output.open("wb") as out:
+        return NURSERY.spawn(WORKER, [url, output.name, str(secs)], cwd=output.parent, stdout=out)
 
 
 async def _share(path: Path, processes: int, secs: float) -> None:
@@ -28,12 +29,13 @@ async def _share(path: Path, processes: int, secs: float) -> None:
     url = f"sqlite:///{path}"
     wal = Path(f"{path}-wal")
     largest = 0
-    running = [await _spawn(url, f"p{index}", secs) for index in range(processes)]
-    outputs = asyncio.gather(*(process.communicate() for process in running))
-    while not outputs.done():
-        await asyncio.wait([outputs], timeout=0.2)
-        largest = max(largest, wal.stat().st_size if wal.exists() else 0)
-    outcomes = [[json.loads(line) for line in output[0].splitlines()] for output in await outputs]
+    outputs = [path.parent / f"p{index}" for index in range(processes)]
+    running = [_spawn(output, url, secs) for output in outputs]
+    async with asyncio.timeout(secs + 60):
+        while any(process.poll() is None for process in running):
+            await asyncio.sleep(0.2)
+            largest = max(largest, wal.stat().st_size if wal.exists() else 0)
+    outcomes = [[json.loads(line) for line in output.read_text().splitlines()] for output in outputs]
     assert [outcome[-1]["errors"] for outcome in outcomes] == [[]] * processes
     assert len({outcome[0]["ready"] for outcome in outcomes}) == 1
     assert all(outcome[-1]["done"] > 0 and outcome[-1]["reads"] > 0 for outcome in outcomes)
@@ -62,16 +64,14 @@ async def test_a_writer_that_is_killed_again_and_again_leaves_whole_batches_and_
     url = f"sqlite:///{tmp_path}/hub.db"
     chance = random.Random(3)
     for turn in range(3):
-        process = await _spawn(url, f"k{turn}", 60.0)
-        assert process.stdout is not None
-        acknowledged = 0
-        async with asyncio.timeout(30):
-            for _ in range(chance.randrange(3, 12)):
-                line = json.loads(await process.stdout.readline())
-                acknowledged = line.get("stored", acknowledged)
-        process.send_signal(signal.SIGKILL)
-        rest, _ = await process.communicate()
-        acknowledged = max([acknowledged, *(json.loads(line).get("stored", 0) for line in rest.splitlines()[:-1])])
+        output = tmp_path / f"k{turn}"
+        process = _spawn(output, url, 60.0)
+        wanted = chance.randrange(3, 12)
+        await eventually(lambda output=output, wanted=wanted: output.read_bytes().count(b"\n") >= wanted, within=30)
+        process.kill()
+        assert process.wait(30) == -signal.SIGKILL
+        *lines, _cut = output.read_text().split("\n")
+        acknowledged = max(json.loads(line).get("stored", 0) for line in lines)
         storage = open_storage(url)
         assert storage is not None
         async with storage:

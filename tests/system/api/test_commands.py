@@ -29,9 +29,7 @@ def hub_process(home: Path, url: str, mode: str, role: str = "server") -> HubPro
 
 
 @pytest.fixture(scope="module")
-def shared_hub(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[str, HubProcess]]:
+def shared_hub(hub_mode: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, HubProcess]]:
     """A server and a hub with a little history, for all tests that do not kill them: starting them takes seconds."""
 
     async def start() -> None:
@@ -44,7 +42,7 @@ def shared_hub(
         await nats.kill()
 
     nats = NatsServer(tmp_path_factory.mktemp("nats"))
-    hub = hub_process(tmp_path_factory.mktemp("hub"), nats.url, request.config.getoption("--hub-mode"))
+    hub = hub_process(tmp_path_factory.mktemp("hub"), nats.url, hub_mode)
     asyncio.run(start())
     yield nats.url, hub
     asyncio.run(end())
@@ -59,8 +57,11 @@ async def hub(nats_server: NatsServer, hub_mode: str, tmp_path: Path) -> AsyncIt
     await process.kill()
 
 
-async def run_on(url: str, home: Path, name: str, *arguments: str, identity: str = "ops", expected: int = 0) -> Command:
-    command = await Command.start(name, *arguments, url=url, home=home, environ={"NATS_HUB_IDENTITY": identity})
+async def run_on(
+    url: str, home: Path, name: str, *arguments: str, identity: str = "ops", expected: int = 0, fresh: bool = False
+) -> Command:
+    environ = {"NATS_HUB_IDENTITY": identity}
+    command = await Command.start(name, *arguments, url=url, home=home, environ=environ, fresh=fresh)
     assert await command.ended() == expected, (command.out, command.err)
     return command
 
@@ -105,12 +106,12 @@ async def fill(url: str, hub: HubProcess) -> None:
 
 async def test_an_operator_finds_each_thing_with_one_command(run: Run) -> None:
     found, thread, pending, dead, listed, stats = await asyncio.gather(
-        run("history", "m1"),
-        run("thread", "r1"),
+        run("history", "m1", fresh=True),
+        run("thread", "r1", fresh=True),
         run("thread", "--pending", "--of", "bob", "--json"),
-        run("dead", "list", "--json", "--since", "1h"),
+        run("dead", "list", "--json", "--since", "1h", fresh=True),
         run("history", identity="bob"),
-        run("stats", "--json", "--agent", "bob"),
+        run("stats", "--json", "--agent", "bob", fresh=True),
     )
     assert all(word in found.out for word in ("alice", "bob", "are you there?"))
     lines = thread.out.splitlines()
@@ -146,7 +147,7 @@ async def test_refusals_have_their_exit_codes_and_one_clear_line(run: Run) -> No
 
 
 async def test_sessions_are_kept_and_closed_by_command(run: Run) -> None:
-    await run("session", "create", "s1", "--worker", "wanda", "--metadata", '{"a": 1}', identity="olga")
+    await run("session", "create", "s1", "--worker", "wanda", "--metadata", '{"a": 1}', identity="olga", fresh=True)
     closed = await run("session", "close", "s1", "--failed", "--json", identity="wanda")
     assert [(each["metadata"], each["status"]) for each in objects(closed)] == [({"a": 1}, "failed")]
 

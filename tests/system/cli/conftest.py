@@ -15,7 +15,8 @@ Run = Callable[..., Awaitable[Command]]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+def server(hub_mode: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    """One a mode: what a durable hub leaves in JetStream is nothing for a core hub to find."""
     started = NatsServer(tmp_path_factory.mktemp("nats"))
     asyncio.run(started.start())
     yield started
@@ -23,13 +24,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
 
 
 @pytest.fixture(scope="module")
-def hub(
-    server: NatsServer, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[HubProcess]:
+def hub(server: NatsServer, hub_mode: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProcess]:
     """A hub process in this run's mode, without history."""
     home = tmp_path_factory.mktemp("hub")
     arguments = ["hub", "server", "--db", "none"]
-    if request.config.getoption("--hub-mode") != "core":
+    if hub_mode != "core":
         arguments += ["--durable", "--delivery-config", str(delivery_config(home))]
     process = HubProcess(home, server.url, *arguments)
     asyncio.run(process.start())

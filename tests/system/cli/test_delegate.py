@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -42,7 +43,15 @@ async def running(start: Run, bob: ScriptedWorker, *options: str) -> tuple[Comma
 @pytest.mark.hub
 async def test_the_result_alone_is_on_stdout_and_progress_on_stderr(start: Run, bob: ScriptedWorker) -> None:
     command = await start(
-        *ASK, "--prompt", "-", "--payload", '{"depth": 2}', "--timeout", "60", stdin=b"gr\xc3\xb6\xc3\x9fe\n"
+        *ASK,
+        "--prompt",
+        "-",
+        "--payload",
+        '{"depth": 2}',
+        "--timeout",
+        "60",
+        fresh=True,
+        stdin=b"gr\xc3\xb6\xc3\x9fe\n",
     )
     task = await bob.task(within=30)
     assert task.payload["prompt"] == "größe\n"
@@ -122,7 +131,7 @@ async def test_the_second_ctrl_c_leaves_with_130(start: Run, bob: ScriptedWorker
 async def test_sigterm_leaves_and_cancels_nothing(start: Run, bob: ScriptedWorker) -> None:
     command, _ = await running(start, bob)
     await command.says("again:")
-    command.process.terminate()
+    command.process.send_signal(signal.SIGTERM)
     assert await command.ended() == 130
     assert "left; the task goes on" in command.err
     assert bob.cancels == []

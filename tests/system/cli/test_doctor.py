@@ -25,7 +25,7 @@ async def test_a_healthy_hub_ends_with_0_and_a_line_each(
     run: Run, server: NatsServer, hub: HubProcess, hub_mode: str
 ) -> None:
     config = ["--delivery-config", str(hub.home / "delivery.json")] if hub_mode != "core" else []
-    doctor = await run("doctor", *config)
+    doctor = await run("doctor", *config, fresh=True)
     assert doctor.code == 0, doctor.out
     assert doctor.err == ""
     assert all(line.startswith("ok ") for line in doctor.out.splitlines())

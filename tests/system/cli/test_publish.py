@@ -28,7 +28,7 @@ async def test_a_message_says_whether_it_is_stored_or_heard_live(
     await listener.subscribe("channel.inbox.bob", note)
     await listener.flush()
     sent = await run(
-        "publish", "--from", "alice", "--to", "bob", "--id", "m-1", "--reply-to", "m-0", "-", stdin=b"hi\n"
+        "publish", "--from", "alice", "--to", "bob", "--id", "m-1", "--reply-to", "m-0", "-", fresh=True, stdin=b"hi\n"
     )
     assert sent.code == 0, sent.err
     assert sent.err == ""

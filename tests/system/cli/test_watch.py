@@ -25,7 +25,7 @@ def direct(payload: object, *, to: str = "bob", sender: str = "alice") -> tuple[
 
 
 async def test_lines_are_readable_and_no_text_reaches_the_terminal_raw(start: Run, server: NatsServer) -> None:
-    watch = await start("watch", "all", "--count", "3")
+    watch = await start("watch", "all", "--count", "3", fresh=True)
     await watch.says("watching channel.>")
     await say(server, direct({"text": "hello"}), direct({"text": HOSTILE}), ("channel.room", b"\x1b[2Jno json"))
     assert await watch.ended() == 0

@@ -1,6 +1,7 @@
 """The JetStream adapter over the fake: lost acks, races, short reads, lost feeds, replicas that are behind."""
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,9 +9,12 @@ import pytest
 
 from hub.events import AppendConflictError, InvalidInputError, JetStreamEventSource
 from hub.events.conformance.world import World, refused
+from hub.events.cursor import Position
 from hub.events.jetstream.fake import FakeStream
 from hub.events.jetstream.surface import StaleExpectationError
 from hub.events.producing import RunProducer
+from hub.events.subscription import LogSubscription
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -42,6 +46,28 @@ async def test_it_is_found_by_another_process_beyond_the_duplicate_window(world:
     stream.forget_message_ids()
     assert (await run.on(world.source()).append("one")).sequence == 1
     assert await run.ids() == ["one"]
+
+
+async def test_a_reader_leaves_also_when_its_client_swallows_the_cancel(world: World) -> None:
+    run = world.run()
+    await run.append("one")
+    waits: list[str] = []
+
+    async def wait(_position: Position) -> None:
+        waits.append("begun")
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+    async with asyncio.timeout(10):
+        async with run.source.subscribe(run.read()) as events:
+            assert isinstance(events, LogSubscription)
+            assert events._feed is not None
+            await anext(events)
+            events._feed.wait = wait  # type: ignore[method-assign, assignment]
+            following = asyncio.ensure_future(anext(events))
+            await eventually(lambda: waits)
+            following.cancel()
+    assert waits == ["begun"]
 
 
 async def test_a_race_that_is_lost_is_run_again(world: World, stream: FakeStream) -> None:
