@@ -1,0 +1,1 @@
+"""Storage in a SQL database: one schema, SQLite and PostgreSQL."""
