@@ -3,6 +3,7 @@
 Given to the driver as text, as `bulk` does, for the same reason: it runs with every batch of the mirror.
 """
 
+import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -53,9 +54,7 @@ async def settle(connection: AsyncConnection, rows: Sequence[dict[str, Any]]) ->
     Two routers that store a message and its answer at the same moment do not see each other's row: reading what is
     pending looks for an answer once more.
     """
-    # in one order everywhere, so that two writers do not wait for each other
-    answers = sorted({(row["reply_to"], row["sender"]) for row in rows if row["kind"] == "message" and row["reply_to"]})
-    asking = sorted({row["id"] for row in rows if row["is_open"]})
+    answers, asking = _involved(rows)
     if connection.dialect.name == "postgresql":
         if answers:
             asked, answerers = zip(*answers, strict=True)
@@ -67,3 +66,17 @@ async def settle(connection: AsyncConnection, rows: Sequence[dict[str, Any]]) ->
         await connection.exec_driver_sql(_CLOSE["sqlite"], answers)
     if asking:
         await connection.exec_driver_sql(_CLOSE_ANSWERED["sqlite"], [(one,) for one in asking])
+
+
+def settle_now(connection: sqlite3.Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """As `settle`, in the thread of SQLite's own connection."""
+    answers, asking = _involved(rows)
+    connection.executemany(_CLOSE["sqlite"], answers)
+    connection.executemany(_CLOSE_ANSWERED["sqlite"], [(one,) for one in asking])
+
+
+def _involved(rows: Sequence[dict[str, Any]]) -> tuple[list[tuple[str, str]], list[str]]:
+    """(asked, answerer) of each answer among the rows, and the ids of those that ask."""
+    # in one order everywhere, so that two writers do not wait for each other
+    answers = {(row["reply_to"], row["sender"]) for row in rows if row["kind"] == "message" and row["reply_to"]}
+    return sorted(answers), sorted({row["id"] for row in rows if row["is_open"]})

@@ -4,6 +4,7 @@ The statement is built and compiled once, and given to the driver as text: to ha
 SQLAlchemy does, costs more than the database's own work.
 """
 
+import sqlite3
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -37,9 +38,20 @@ async def insert_new(connection: AsyncConnection, table: Table, rows: Sequence[d
         arrays = tuple([row[name] for row in rows] for name in columns)
         result = await connection.exec_driver_sql(_insert_arrays(table, columns), arrays)
     else:
-        tuples = [tuple(row[name] for name in columns) for row in rows]
-        result = await connection.exec_driver_sql(_insert_many(table, columns), tuples)
+        result = await connection.exec_driver_sql(_insert_many(table, columns), _tuples(rows, columns))
     return int(result.rowcount)
+
+
+def insert_new_now(connection: sqlite3.Connection, table: Table, rows: Sequence[dict[str, Any]]) -> int:
+    """As `insert_new`, in the thread of SQLite's own connection."""
+    if not rows:
+        return 0
+    columns = tuple(column.name for column in table.c if column.name in rows[0])
+    return connection.executemany(_insert_many(table, columns), _tuples(rows, columns)).rowcount
+
+
+def _tuples(rows: Sequence[dict[str, Any]], columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    return [tuple(map(row.__getitem__, columns)) for row in rows]
 
 
 @cache

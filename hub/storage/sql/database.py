@@ -19,6 +19,7 @@ from tenacity import AsyncRetrying, RetryCallState, stop_after_delay, wait_rando
 from hub.storage.errors import BadValue, StorageError, StorageFailed, StorageUnavailable
 
 T = TypeVar("T")
+W = TypeVar("W")
 Work = Callable[[AsyncConnection], Awaitable[T]]
 
 RETRY_SECS: Final = 60.0  # a lock that is contended by 8 processes is had within a second; a minute is a broken one
@@ -151,7 +152,7 @@ class Database(ABC):
         except (exc.SQLAlchemyError, OSError) as error:
             raise translated(error, committing=committing) from error
 
-    async def _retrying(self, attempt: Callable[[Work[T]], Awaitable[T]], work: Work[T]) -> T:
+    async def _retrying(self, attempt: Callable[[W], Awaitable[T]], work: W) -> T:
         retrying = AsyncRetrying(
             stop=stop_after_delay(RETRY_SECS),
             wait=wait_random_exponential(multiplier=0.02, max=1.0),
