@@ -7,7 +7,8 @@ SQLAlchemy does, costs more than the database's own work.
 import sqlite3
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 from sqlalchemy import ARRAY, Table, Text, bindparam, column, func, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -16,6 +17,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import TypeEngine
 
 from hub.storage.sql.types import Name
+
+# Each run of a statement in SQLite's thread asks a busy loop for the interpreter's lock, and gets it after 5 ms: by
+# single rows, a batch would keep the file locked for a second.
+ROWS_A_STATEMENT: Final = 64
 
 
 def insert_for(dialect: str, table: Table) -> Any:
@@ -47,7 +52,15 @@ def insert_new_now(connection: sqlite3.Connection, table: Table, rows: Sequence[
     if not rows:
         return 0
     columns = tuple(column.name for column in table.c if column.name in rows[0])
-    return connection.executemany(_insert_many(table, columns), _tuples(rows, columns)).rowcount
+    tuples = _tuples(rows, columns)
+    stored = 0
+    for start in range(0, len(tuples), ROWS_A_STATEMENT):
+        part = tuples[start : start + ROWS_A_STATEMENT]
+        if len(part) == ROWS_A_STATEMENT:
+            stored += connection.execute(_insert_some(table, columns), tuple(chain.from_iterable(part))).rowcount
+        else:
+            stored += connection.executemany(_insert_many(table, columns), part).rowcount
+    return stored
 
 
 def _tuples(rows: Sequence[dict[str, Any]], columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
@@ -59,6 +72,13 @@ def _insert_many(table: Table, columns: tuple[str, ...]) -> str:
     """For SQLite: one statement, executed for each row without leaving its thread."""
     statement = insert_for("sqlite", table).on_conflict_do_nothing()
     return str(statement.compile(dialect=sqlite.dialect(paramstyle="qmark"), column_keys=list(columns)))
+
+
+@cache
+def _insert_some(table: Table, columns: tuple[str, ...]) -> str:
+    """As `_insert_many`, for `ROWS_A_STATEMENT` rows."""
+    head, values, tail = _insert_many(table, columns).partition(f"({', '.join('?' * len(columns))})")
+    return f"{head}{', '.join([values] * ROWS_A_STATEMENT)}{tail}"
 
 
 @cache
