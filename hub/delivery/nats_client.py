@@ -77,6 +77,11 @@ class Incoming:
         return self.raw_reply.decode("utf-8", "backslashreplace")
 
     @property
+    def size(self) -> int:
+        """How many bytes the server counts it as in a pull's `max_bytes`."""
+        return len(self.data) + len(self.header_block) + len(self.raw_subject) + len(self.raw_reply)
+
+    @property
     def status(self) -> int:
         """The server's inline status (100, 404, 408, 409, 503); 0 for an ordinary message."""
         return inline_status(self.header_block) if self.header_block.startswith(b"NATS/1.0 ") else 0
