@@ -27,7 +27,8 @@ from hub.storage.sql.schema import VERSION_TABLE
 
 T = TypeVar("T")
 
-BUSY_SECS: Final = 10.0  # how long one statement waits for the file's lock; `Database` tries again after that
+# How long one statement waits for the file's lock; `Database` tries again after that. No stop can end this wait.
+BUSY_SECS: Final = 2.0
 READERS: Final = 4  # threads; more than the cores that a shared machine gives us brings nothing
 READ_SECS: Final = 30.0  # a query that takes longer is ended, as PostgreSQL does with its statement_timeout
 POOL_SECS: Final = 30.0  # how long a task waits for this process's own connections
@@ -158,6 +159,7 @@ class SqliteDatabase(Database):
         async def attempt(work: Callable[[sqlite3.Connection], T]) -> T:
             try:
                 async with self.writer.connect() as connection:
+                    self.require_open()
                     raw: Any = (await connection.get_raw_connection()).driver_connection
                     # aiosqlite has no public way to run a function in the thread that owns the connection
                     result: T = await raw._execute(_in_transaction, raw._conn, work)  # noqa: SLF001

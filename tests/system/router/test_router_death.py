@@ -2,7 +2,10 @@
 
 import asyncio
 import random
+import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -189,3 +192,20 @@ async def test_a_lost_store_is_made_again_and_said_loudly(
 
     assert lost["level"] == "error"
     assert sorted(await mirrored(process, 20)) == list(range(20))
+
+
+async def test_a_hub_whose_storage_is_locked_ends_before_service_managers_kill_it(
+    bus: Connection, router: StartRouter
+) -> None:
+    hub = await router("hub", "server", "--durable").start()
+    await hub.logged("recording")
+    with closing(sqlite3.connect(hub.database, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        presence = make(sender="alice", channel="presence", kind="status", payload={"identity": "alice"})
+        await bus.publish("hub.presence.alice", presence.body)
+        await bus.publish("hub.pub.alice.room", b"no envelope")  # becomes a dead letter
+        await send_all(bus, [make(sender="alice", channel="room"), *direct_messages(5)])
+        await eventually(lambda: count_in(bus, "HUB_INBOX"), what="a message in the inbox")
+        began = time.monotonic()
+        assert await hub.stop() == 0
+        assert time.monotonic() - began < 10  # what docker grants
