@@ -270,8 +270,13 @@ class Connection:
     async def close(self) -> None:
         """End it. What still waits in the buffer is written if there is a server; use `flush` first to know."""
         self._is_closing = True
-        for task in self._tasks:
+        tasks = {task for task in self._tasks if task is not asyncio.current_task()}
+        for task in tasks:
             task.cancel()
+        if tasks:
+            _, running = await asyncio.wait(tasks, timeout=CONNECT_TIMEOUT_SECS)
+            for task in running:
+                log.error("a background task does not end", task=task.get_name())
         if not self.client.is_closed:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_SECS):

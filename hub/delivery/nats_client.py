@@ -266,9 +266,14 @@ class HardenedClient(Client):
         Returns:
             The subscription's id, for `unsubscribe_direct`. It survives reconnects.
         """
-        sub = await self.subscribe(subject, queue=queue)
-        sid = int(sub._id)
+        sid = self._sid + 1  # what `subscribe` takes before it first waits: a message may come while it does
         self.direct[sid] = callback
+        try:
+            sub = await self.subscribe(subject, queue=queue)
+        except BaseException:
+            del self.direct[sid]
+            raise
+        assert sub._id == sid
         return sid
 
     async def unsubscribe_direct(self, sid: int, *, timeout_secs: float = 5.0) -> None:
