@@ -169,7 +169,7 @@ class Connection:
             RequestTimedOut, NotConnected: no round trip.
         """
         try:
-            return float(await self.client.rtt(timeout=timeout_secs))  # type: ignore[arg-type]  # floats work
+            return await self.client.rtt(timeout_secs)
         except nats_errors.TimeoutError:
             raise RequestTimedOut("PING", timeout_secs) from None
         except nats_errors.Error as error:
@@ -262,7 +262,7 @@ class Connection:
         if not self.is_connected:
             return False
         try:
-            await self.client.flush(timeout=timeout_secs)  # type: ignore[arg-type]  # floats work; the hint is narrow
+            await self.client.flush(timeout_secs)
         except (nats_errors.Error, OSError):
             return False
         return True
