@@ -356,7 +356,10 @@ def header_size(headers: dict[str, str] | None) -> int:
     """How many bytes these headers take on the wire."""
     if not headers:
         return 0
-    return 12 + sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
+    size = 12
+    for name, value in headers.items():
+        size += len(name.encode()) + len(value.encode()) + 4
+    return size
 
 
 def _tls_context(settings: ConnectSettings) -> ssl.SSLContext | None:
