@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from typing import Any, Final, Literal
 
 import msgspec
@@ -36,6 +37,7 @@ from hub.service.notify import notify
 from hub.service.paths import BadStateDir, state_dir
 from hub.service.signals import StopRequest, stop_on_signals
 from hub.service.standard_streams import occupy_standard_descriptors
+from hub.service.stopping import stop_at_once
 from hub.storage import Storage, open_storage
 from hub.storage.errors import BadStorageUrl, StorageMismatch
 
@@ -328,22 +330,22 @@ class HubProcess:
         return Exit.ERROR
 
     async def _stop(self) -> None:
-        if self._health is not None:
-            await self._health.stop()
-        for service in self._micro:
-            await service.stop()
-        if self._api is not None:
-            await self._api.stop()
-        if self._attach is not None:
-            await self._attach.stop()
-        if self._router is not None:
-            await self._router.stop()
-        if self._storage is not None:
-            await self._storage.close()
-        if self._connection is not None:
-            await self._connection.close()
-        if self._http is not None:
-            await asyncio.to_thread(self._http.stop)
+        """Stop what there is, the last one below first; one that fails does not keep the others from it.
+
+        Parts that may wait for storage wait together: a service manager kills what takes the sum.
+        """
+        parts = (self._api, self._attach, self._router)
+        async with AsyncExitStack() as last_first:
+            if self._http is not None:
+                last_first.push_async_callback(asyncio.to_thread, self._http.stop)
+            if self._connection is not None:
+                last_first.push_async_callback(self._connection.close)
+            if self._storage is not None:
+                last_first.push_async_callback(self._storage.close)
+            last_first.push_async_callback(stop_at_once, *(part.stop for part in parts if part is not None))
+            last_first.push_async_callback(stop_at_once, *(service.stop for service in self._micro))
+            if self._health is not None:
+                last_first.push_async_callback(self._health.stop)
         log.info("stopped", uptime_secs=round(time.monotonic() - self._started_at, 1))
 
     def describe(self) -> dict[str, Any]:

@@ -63,11 +63,12 @@ async def replay(context: Context, _caller: Caller, params: NameParams) -> Answe
     """
     letter = await _letter(context, params)
     require_replayable(letter)
+    trace: dict[str, str] = {}
+    for name, value in letter.headers:
+        if _is_trace(name, value):
+            trace.setdefault(name, value)  # of a repeated one the first counts, as in routing
     await context.ingress.send(
-        letter.subject,
-        letter.data,
-        message_id=f"{REPLAY_ID_PREFIX}{letter.dead_id}",
-        trace={name: value for name, value in letter.headers.items() if _is_trace(name, value)},
+        letter.subject, letter.data, message_id=f"{REPLAY_ID_PREFIX}{letter.dead_id}", trace=trace
     )
     if not await context.storage.dead_letters.mark_replayed(letter.dead_id, context.clock()):
         raise Clash(f"dead letter {letter.dead_id} was replayed by another at the same time")
@@ -87,7 +88,7 @@ def require_replayable(letter: DeadLetter) -> None:
         raise Clash(f"{name} was refused by the replay guard: its sender is not known, so it is never sent again")
     if len(letter.data) < letter.size:
         raise Clash(f"{name} was cut: {len(letter.data)} of {letter.size} bytes are kept; its sender can send it again")
-    decided = route(letter.subject, list(letter.headers.items()), letter.data, is_guarded=True)
+    decided = route(letter.subject, letter.headers, letter.data, is_guarded=True)
     if isinstance(decided, Drop):
         raise Clash(f"{name} would be dropped again as {decided.reason}: {decided.detail}")
     if decided.envelope.meta.sender == names.HUB_IDENTITY:

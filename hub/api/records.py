@@ -246,7 +246,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "f
     subject: str
     sender: str | None
     envelope_id: str | None
-    headers: dict[str, str]
+    headers: list[tuple[str, str]]
     data: bytes
     size: int
     received_at: str

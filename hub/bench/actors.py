@@ -230,7 +230,7 @@ class Reader:
         assert self._pull is not None
         self._begin()
         answer(self._connection, message.raw_reply, ACK)
-        self._pull.done()
+        self._pull.done(message.size)
         self._count(parse(message.data).payload if self._is_timed else None)
 
     def _begin(self) -> None:

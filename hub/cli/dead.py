@@ -173,7 +173,7 @@ def _show_whole(out: Output, letter: DeadLetter) -> None:
             ("received", shown(letter.received_at)),
             ("replayed", shown(letter.replayed_at) or None),
             ("size", f"{letter.size} bytes{kept}"),
-            *((f"header {name}", value) for name, value in letter.headers.items()),
+            *((f"header {name}", value) for name, value in letter.headers),
         ],
     )
     try:

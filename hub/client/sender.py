@@ -23,6 +23,7 @@ NO_HUB_SECS: Final = 2.0  # a reload makes a hole of milliseconds in service imp
 FIRST_PAUSE_SECS: Final = 0.05
 LONGEST_PAUSE_SECS: Final = 0.5
 
+_HEADER_BYTES: Final = header_size({"Nats-Msg-Id": names.new_publish_id()})  # all publish ids are of one length
 _UNAVAILABLE_STATUS: Final = 503  # JetStream for the moment has no leader or no resources
 
 
@@ -136,7 +137,7 @@ class _Sending:
 
     def _require_fit(self) -> None:
         meta = self._envelope.meta
-        size = len(self._envelope.body) + header_size(self._headers)
+        size = len(self._envelope.body) + _HEADER_BYTES
         limit = self._connection.usable_size
         if size > limit:
             target = f"to {meta.to}" if meta.to is not None else f"on channel {meta.channel}"

@@ -173,7 +173,7 @@ class Connection:
             RequestTimedOut, NotConnected: no round trip.
         """
         try:
-            return float(await self.client.rtt(timeout=timeout_secs))  # type: ignore[arg-type]  # floats work
+            return await self.client.rtt(timeout_secs)
         except nats_errors.TimeoutError:
             raise RequestTimedOut("PING", timeout_secs) from None
         except nats_errors.Error as error:
@@ -266,7 +266,7 @@ class Connection:
         if not self.is_connected:
             return False
         try:
-            await self.client.flush(timeout=timeout_secs)  # type: ignore[arg-type]  # floats work; the hint is narrow
+            await self.client.flush(timeout_secs)
         except (nats_errors.Error, OSError):
             return False
         return True
@@ -274,8 +274,13 @@ class Connection:
     async def close(self) -> None:
         """End it. What still waits in the buffer is written if there is a server; use `flush` first to know."""
         self._is_closing = True
-        for task in self._tasks:
+        tasks = {task for task in self._tasks if task is not asyncio.current_task()}
+        for task in tasks:
             task.cancel()
+        if tasks:
+            _, running = await asyncio.wait(tasks, timeout=CONNECT_TIMEOUT_SECS)
+            for task in running:
+                log.error("a background task does not end", task=task.get_name())
         if not self.client.is_closed:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_SECS):
@@ -355,7 +360,10 @@ def header_size(headers: dict[str, str] | None) -> int:
     """How many bytes these headers take on the wire."""
     if not headers:
         return 0
-    return 12 + sum(len(name.encode()) + len(value.encode()) + 4 for name, value in headers.items())
+    size = 12
+    for name, value in headers.items():
+        size += len(name.encode()) + len(value.encode()) + 4
+    return size
 
 
 def _tls_context(settings: ConnectSettings) -> ssl.SSLContext | None:

@@ -86,7 +86,7 @@ class Ledger:
         delivery = read_delivery(incoming.raw_reply)
         if delivery is None:
             self._count_dropped(incoming, Dropped(UNFIT, "no delivery of a consumer"))
-            pull.done()
+            pull.done(incoming.size)
             return
         sequence = delivery.stream_sequence
         self._floor.delivered(
@@ -99,17 +99,17 @@ class Ledger:
         sifted = self._sift(incoming)
         if sifted is None or sifted.key in self._acked:
             self._counters["repeats"] += sifted is not None
-            self._answer_unneeded(pull, incoming.raw_reply, sequence)
+            self._answer_unneeded(pull, incoming, sequence)
             return
         held = self._held.get(sifted.key)
         if held is not None:
             self._counters["repeats"] += 1
             if held.reply and held.sequence != sequence:
                 # Stored twice: this copy is not needed, the other one stays until it is acked.
-                self._answer_unneeded(pull, incoming.raw_reply, sequence)
+                self._answer_unneeded(pull, incoming, sequence)
                 return
             if held.pull is pull:
-                pull.done()  # its place in the window is taken already
+                pull.done(held.size)  # its place in the window is taken again
             if held.sequence != sequence:
                 self._floor.settled(held.sequence)  # it has another place now
         message = held or InboxMessage(self, sifted.envelope, sifted.payload)
@@ -117,6 +117,7 @@ class Ledger:
         message.sequence = sequence
         message.delivered = delivery.delivered
         message.pending = delivery.pending
+        message.size = incoming.size
         message.pull = pull
         if held is None:
             self._take_in(message)
@@ -159,7 +160,7 @@ class Ledger:
         if message.reply:
             answer(self._connection, message.reply, ACK if is_acked else nak(delay_secs))
         if message.pull is not None:
-            message.pull.done()
+            message.pull.done(message.size)
 
     def count_overflow(self) -> None:
         """A live message was dropped since its reader is too slow."""
@@ -188,10 +189,10 @@ class Ledger:
             size=len(incoming.data),
         )
 
-    def _answer_unneeded(self, pull: ContinuousPull, reply: bytes, sequence: int) -> None:
-        answer(self._connection, reply, ACK)
+    def _answer_unneeded(self, pull: ContinuousPull, incoming: Incoming, sequence: int) -> None:
+        answer(self._connection, incoming.raw_reply, ACK)
         self._floor.settled(sequence)
-        pull.done()
+        pull.done(incoming.size)
 
     def _take_in(self, message: InboxMessage) -> None:
         self._counters["received"] += 1

@@ -37,6 +37,7 @@ class InboxMessage:
         "pull",
         "reply",
         "sequence",
+        "size",
     )
 
     def __init__(self, settler: Settler, envelope: Envelope, payload: Any) -> None:
@@ -46,9 +47,11 @@ class InboxMessage:
         self.pending = 0
         self.is_handed = False  # given to its user; False while it waits in the inbox
         self.is_settled = False
-        # Of the inbox: where an ack goes (empty: nowhere), its place in the stream, and the pull whose window it fills.
+        # Of the inbox: where an ack goes (empty: nowhere), its place in the stream, its bytes, and the pull
+        # whose window it fills.
         self.reply = b""
         self.sequence = 0
+        self.size = 0
         self.pull: ContinuousPull | None = None
         self._settler = settler
 

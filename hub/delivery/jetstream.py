@@ -54,12 +54,6 @@ QUOTAS: Final[dict[int, tuple[str, str]]] = {
 """JetStream's quota errors: code → (name, what to do). The same names stand in logs, metrics and `status`."""
 
 
-def quota_name(err_code: int) -> str | None:
-    """The name of a quota that a JetStream error code is about; None when it is about none."""
-    known = QUOTAS.get(err_code)
-    return known[0] if known else None
-
-
 class JetStreamApi:
     """Management requests to JetStream over a connection.
 

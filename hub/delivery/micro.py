@@ -4,6 +4,7 @@ nats-py's own `nats.micro` answers on whatever reply subject it is given and sho
 replies are checked as everywhere, and STATS carries what the process says of itself.
 """
 
+import asyncio
 import secrets
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -67,8 +68,7 @@ class MicroService:
     async def stop(self) -> None:
         """Answer no more. Stopping twice is fine."""
         sids, self._sids = self._sids, []
-        for sid in sids:
-            await self._connection.client.unsubscribe_direct(sid)
+        await asyncio.gather(*map(self._connection.client.unsubscribe_direct, sids))
 
     def _on_request(self, message: Incoming) -> None:
         if not message.reply.startswith(_REPLIES) or any(sign in message.reply for sign in "*> "):

@@ -10,6 +10,7 @@ changes, each measured on nats-py 2.16 and nats-server 2.15:
 - Any `-ERR` but a permission closed the client for good; here it reconnects, as after a lost connection.
 - An exception in the reader or the reconnecting task left a client that is connected and deaf.
 - A flush that was cancelled or timed out ended the reader when its PONG came after all.
+- A cancel that met a flush's PONG was swallowed (`asyncio.wait_for` before Python 3.12), and its task ran on for ever.
 - A flush wrote its PING past the frames that waited, so that its PONG proved nothing of a subscription before it.
 
 Besides it adds the two ways by which hot paths enter and leave the process: `subscribe_direct` calls a plain function
@@ -75,6 +76,11 @@ class Incoming:
     def reply(self) -> str:
         """Its reply subject, escaped in the same way; empty when there is none."""
         return self.raw_reply.decode("utf-8", "backslashreplace")
+
+    @property
+    def size(self) -> int:
+        """How many bytes the server counts it as in a pull's `max_bytes`."""
+        return len(self.data) + len(self.header_block) + len(self.raw_subject) + len(self.raw_reply)
 
     @property
     def status(self) -> int:
@@ -261,9 +267,14 @@ class HardenedClient(Client):
         Returns:
             The subscription's id, for `unsubscribe_direct`. It survives reconnects.
         """
-        sub = await self.subscribe(subject, queue=queue)
-        sid = int(sub._id)
+        sid = self._sid + 1  # what `subscribe` takes before it first waits: a message may come while it does
         self.direct[sid] = callback
+        try:
+            sub = await self.subscribe(subject, queue=queue)
+        except BaseException:
+            del self.direct[sid]
+            raise
+        assert sub._id == sid
         return sid
 
     async def unsubscribe_direct(self, sid: int, *, timeout_secs: float = 5.0) -> None:
@@ -273,7 +284,7 @@ class HardenedClient(Client):
         try:
             if self.is_connected:
                 await self._send_unsubscribe(sid)
-                await self.flush(timeout=timeout_secs)  # type: ignore[arg-type]  # floats work; the hint is narrow
+                await self.flush(timeout_secs)
         except (nats_errors.Error, OSError, asyncio.InvalidStateError) as error:
             log.debug("unsubscribe not confirmed", sid=sid, error=str(error))
         finally:
@@ -340,6 +351,32 @@ class HardenedClient(Client):
             # The transport is closing: the read loop notices the same and reconnects; these frames are lost like those
             # in a socket's buffer, and every sender of ours repeats what was not acknowledged.
             log.debug("write failed", error=str(error))
+
+    async def rtt(self, timeout: float = 10.0) -> float:
+        """As nats-py's, and a cancel always arrives.
+
+        Raises:
+            nats.errors.TimeoutError, nats.errors.ConnectionClosedError: no round trip.
+        """
+        if self.is_closed:
+            raise nats_errors.ConnectionClosedError
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[Any] = loop.create_future()
+        began = loop.time()
+        await self._send_ping(answered)
+        try:
+            async with asyncio.timeout(timeout):
+                await answered
+        except TimeoutError:
+            raise nats_errors.TimeoutError from None
+        return loop.time() - began
+
+    async def flush(self, timeout: float = 10.0) -> None:
+        """As `rtt`; raises `nats.errors.FlushTimeoutError` when the server did not say that it has everything."""
+        try:
+            await self.rtt(timeout)
+        except nats_errors.TimeoutError:
+            raise nats_errors.FlushTimeoutError from None
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
         # A close of a client that never began to connect (a certificate that is none) has nothing to flush; nats-py's

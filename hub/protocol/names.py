@@ -6,7 +6,6 @@ is a plain `str`, also for a subclass that formats as something else, as a membe
 
 import re
 import secrets
-import uuid
 from typing import Final
 
 from hub.protocol.errors import BadName
@@ -27,6 +26,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CHANNEL = re.compile(rf"[A-Za-z0-9_-]{{1,64}}(?:\.[A-Za-z0-9_-]{{1,64}}){{0,{MAX_CHANNEL_TOKENS - 1}}}")
 _MESSAGE_ID = re.compile(rf"[!-~]{{1,{MAX_MESSAGE_ID_BYTES}}}")
 _RESERVED_FIRST = frozenset({"inbox", "task", "session", "wave"})
+_VARIANTS: Final = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))  # RFC 9562: the two highest bits are 10
 _TASK_TOKEN = re.compile(rf"[A-Za-z0-9_-]{{1,{TASK_PREFIX_LENGTH}}}")
 
 
@@ -112,7 +112,8 @@ def task_channel(envelope_id: str) -> str:
 
 def new_message_id() -> str:
     """A fresh message id: UUID v4 text, from the operating system's randomness (safe over fork and `random.seed`)."""
-    return str(uuid.uuid4())
+    digits = secrets.token_hex(16)  # `uuid.uuid4` takes three times as long, with every message
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{_VARIANTS[digits[16]]}{digits[17:20]}-{digits[20:]}"
 
 
 def new_publish_id() -> str:

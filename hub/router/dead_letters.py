@@ -89,7 +89,7 @@ class DeadLetters:
         if self._queue is None:
             self._lost(letter, "there is no storage")
         else:
-            self._queue.offer(letter, len(letter.data) + sum(map(len, letter.headers.values())))
+            self._queue.offer(letter, len(letter.data) + sum(len(name) + len(value) for name, value in letter.headers))
 
     def _lost(self, letter: NewDeadLetter, why: str) -> None:
         self._metrics.dead_letters_lost += 1
@@ -98,12 +98,12 @@ class DeadLetters:
             log.warning("dead letter not kept", why=why, reason=letter.reason, size=letter.size, sha256=digest)
 
 
-def _kept(headers: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _kept(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """The headers, the first ones as far as there is room."""
-    kept: dict[str, str] = {}
+    kept: list[tuple[str, str]] = []
     room = MOST_HEADER_TEXT
     for name, value in headers:
-        kept[name[:room]] = value[: max(0, room - len(name))]
+        kept.append((name[:room], value[: max(0, room - len(name))]))
         room -= len(name) + len(value)
         if room <= 0:
             break

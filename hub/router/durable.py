@@ -32,6 +32,7 @@ log = structlog.get_logger(__name__)
 NAK_DELAY_SECS: Final = 1.0  # contract §3.2, 4
 BROADCAST_MAX_AGE_SECS: Final = 60.0  # contract §3.2, 3: what is older was meant for listeners that are gone
 MOST_IN_FLIGHT: Final = 1000  # more gained nothing when measured; the config's max_ack_pending lowers it
+MOST_BYTES: Final = 64 * 1024 * 1024  # of them; each may be of 8 MB, and waits in memory for its home's ack
 DRAIN_SECS: Final = 10.0  # acks take milliseconds; below every service manager's stop timeout
 TOO_LARGE_FOR_STREAM: Final = 10054  # JetStream: message size exceeds maximum allowed
 
@@ -81,6 +82,7 @@ class DurableRouter:
             consumer=config.router_consumer,
             callback=self._on_message,
             window=MOST_IN_FLIGHT if most_pending < 1 else min(MOST_IN_FLIGHT, most_pending),
+            window_bytes=MOST_BYTES,
             on_gone=on_gone,
         )
         self._clock_keeper: asyncio.Task[None] | None = None
@@ -112,7 +114,7 @@ class DurableRouter:
     def _on_message(self, message: Incoming) -> None:
         delivery = read_delivery(message.raw_reply)
         if delivery is None:
-            self._pull.done()
+            self._pull.done(message.size)
             log.error("not a delivery of a consumer; ignored", subject=message.subject, reply=message.reply)
             return
         if self._is_draining:
@@ -233,7 +235,7 @@ class DurableRouter:
     def _answer(self, message: Incoming, body: bytes) -> None:
         """The one place where an ingress message is acked, naked or terminated."""
         answer(self._connection, message.raw_reply, body)
-        self._pull.done()
+        self._pull.done(message.size)
 
     async def _keep_clock(self) -> None:
         while True:

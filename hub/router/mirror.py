@@ -101,7 +101,7 @@ class StreamMirror:
     def _on_message(self, message: Incoming) -> None:
         delivery = read_delivery(message.raw_reply)
         if delivery is None:
-            self._pull.done()
+            self._pull.done(message.size)
             return
         self._metrics.mirror_lag[self._stream] = delivery.pending + len(self._waiting) + 1
         row: NewEnvelope | None = None
@@ -125,7 +125,7 @@ class StreamMirror:
                 await self._commit(batch)
                 for message, _, _ in batch:
                     answer(self._connection, message.raw_reply, ACK)
-                self._pull.done(len(batch))
+                self._pull.done(sum(message.size for message, _, _ in batch), len(batch))
                 lag = self._metrics.mirror_lag.get(self._stream, 0)
                 self._metrics.mirror_lag[self._stream] = max(0, lag - len(batch)) if self._waiting else 0
 

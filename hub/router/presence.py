@@ -1,5 +1,6 @@
 """The recorder of agents: what they announce of themselves, into storage (contract §2)."""
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -57,8 +58,7 @@ class PresenceRecorder:
     async def stop(self) -> None:
         """Listen no more and write what waits."""
         sids, self._sids = self._sids, []
-        for sid in sids:
-            await self._connection.client.unsubscribe_direct(sid)
+        await asyncio.gather(*map(self._connection.client.unsubscribe_direct, sids))
         if self._queue is not None:
             await self._queue.stop()
 

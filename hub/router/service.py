@@ -20,6 +20,7 @@ from hub.router.live_mirror import LiveMirror
 from hub.router.metrics import RouterMetrics
 from hub.router.mirror import StreamMirror
 from hub.router.presence import PresenceRecorder
+from hub.service.stopping import stop_at_once
 from hub.storage import Storage
 from hub.storage.errors import StorageUnavailable
 
@@ -101,12 +102,11 @@ class RouterService:
             if task is not None and not task.done():
                 task.cancel()
                 await asyncio.wait({task})
-        await self._router.stop()
-        for mirror in self._mirrors:
-            await mirror.stop()
-        await self._presence.stop()
-        await self._live_mirror.stop()
-        await self._dead_letters.stop()
+        try:
+            await self._router.stop()
+        finally:
+            mirrors = [mirror.stop for mirror in self._mirrors]
+            await stop_at_once(*mirrors, self._presence.stop, self._live_mirror.stop, self._dead_letters.stop)
 
     def describe(self) -> dict[str, Any]:
         """Its numbers, for status."""

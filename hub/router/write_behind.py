@@ -10,8 +10,9 @@ import structlog
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential
 
 from hub.delivery.connection import Connection
+from hub.service.flood import FloodBrake
 from hub.storage.errors import StorageUnavailable
-from hub.storage.records import MAX_BATCH
+from hub.storage.records import MAX_BATCH, BatchReport
 
 log = structlog.get_logger(__name__)
 
@@ -29,7 +30,8 @@ class WriteBehind(Generic[T]):
     Args:
         connection: owns the writing task: should it die, the process ends loudly.
         name: for logs.
-        write: writes one batch; `StorageUnavailable` makes it try again, the queue filling meanwhile.
+        write: writes one batch; `StorageUnavailable` makes it try again, the queue filling meanwhile. What its report
+            says is refused is lost.
         most: items that wait at most; one more is lost, and so is what would make them more than 64 MiB.
         on_lost: told of each item that was lost, and why.
     """
@@ -39,7 +41,7 @@ class WriteBehind(Generic[T]):
         connection: Connection,
         *,
         name: str,
-        write: Callable[[list[T]], Awaitable[object]],
+        write: Callable[[list[T]], Awaitable[BatchReport]],
         most: int,
         on_lost: Callable[[T, str], None],
     ) -> None:
@@ -50,15 +52,11 @@ class WriteBehind(Generic[T]):
         self._on_lost = on_lost
         self._items: deque[tuple[T, int]] = deque()  # with the size of each
         self._bytes = 0
+        self._brake = FloodBrake()
         self._came = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def waiting(self) -> int:
-        """Items that are not written yet."""
-        return len(self._items)
 
     def offer(self, item: T, size: int) -> bool:
         """Take an item of about so many bytes, or lose it when the queue is full; never waits."""
@@ -100,9 +98,18 @@ class WriteBehind(Generic[T]):
                     before_sleep=self._say,
                 ):
                     with attempt:
-                        await self._write(batch)
+                        report = await self._write(batch)
                 for _ in batch:
                     self._take()
+                for refused in report.refused:
+                    if self._brake.lets_through():
+                        log.error(
+                            "storage cannot hold it",
+                            queue=self._name,
+                            reason=refused.reason,
+                            lines_held_back=self._brake.take_held_back(),
+                        )
+                    self._on_lost(batch[refused.index], refused.reason)
             self._idle.set()
 
     def _take(self) -> T:

@@ -88,7 +88,7 @@ async def hostile_dead_letters_come_back(harness: Harness) -> None:
         subject="hub.pub.a.\\xff\0",
         sender="no name\0",
         envelope_id="🎈" * 100,
-        headers={"Nats-Msg-Id": "x", "weird\0": "\0ü"},
+        headers=[("Nats-Msg-Id", "x"), ("weird\0", "\0ü"), ("Nats-Msg-Id", "y")],
         data=bytes(range(256)) * 400,
         received_at=START,
     )
@@ -105,7 +105,7 @@ async def hostile_dead_letters_come_back(harness: Harness) -> None:
     assert (found.data, found.size) == (letter.data[:65536], len(letter.data))
     assert (found.received_at, found.replayed_at) == (START, None)
     assert await harness.another.dead_letters.get(found.dead_id) == found
-    surrogate = NewDeadLetter(reason="expired", detail="\ud800", subject="\udcff", headers={"\ud800": "\ud800"})
+    surrogate = NewDeadLetter(reason="expired", detail="\ud800", subject="\udcff", headers=[("\ud800", "\ud800")])
     assert (await dead.insert([surrogate])).stored == 1
 
 

@@ -1,5 +1,6 @@
 """Records of history: envelopes, agents, dead letters, and statistics over them."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -163,6 +164,7 @@ class NewDeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         reason: a drop reason of contract §3.4.
         detail: for people.
+        headers: names and values in their order, repeated ones too.
         data: its bytes, cut at 64 KiB by the storage when they are longer.
         size: the size before any cut; the length of `data` when None.
         received_at: the storage's now when None.
@@ -174,7 +176,7 @@ class NewDeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     sender: str | None = None
     envelope_id: str | None = None
-    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    headers: Sequence[tuple[str, str]] = ()
     data: bytes = b""
     size: int | None = None
     received_at: datetime | None = None
@@ -190,7 +192,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, rename={"sender": "f
     subject: str
     sender: str | None
     envelope_id: str | None
-    headers: dict[str, str]
+    headers: list[tuple[str, str]]
     data: bytes
     size: int
     received_at: datetime

@@ -3,6 +3,7 @@
 Given to the driver as text, as `bulk` does, for the same reason: it runs with every batch of the mirror.
 """
 
+import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,13 +11,17 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hub.storage.sql.schema import envelopes
-from hub.storage.sql.types import unindexed
+from hub.storage.sql.types import to_json, unindexed
 
 E: Final = envelopes.c
 
 # `coalesce` hides a column from its index: see `unindexed`
 _CLOSE: Final = {
-    "sqlite": "UPDATE envelopes SET is_open = 0 WHERE id = ? AND coalesce(recipient, '') = ? AND is_open = 1",
+    "sqlite": (
+        "UPDATE envelopes SET is_open = 0 WHERE seq IN (SELECT asked.seq FROM json_each(?) AS answer"
+        " CROSS JOIN envelopes AS asked WHERE asked.id = json_extract(answer.value, '$[0]')"
+        " AND coalesce(asked.recipient, '') = json_extract(answer.value, '$[1]') AND asked.is_open = 1)"
+    ),
     "postgresql": (
         "UPDATE envelopes SET is_open = 0 FROM unnest($1::text[], $2::text[]) AS answer (asked, answerer)"
         " WHERE id = asked AND coalesce(recipient, '') = answerer AND is_open = 1"
@@ -27,7 +32,7 @@ _IS_ANSWERED: Final = (
     " AND coalesce(answer.kind, '') = 'message' AND coalesce(answer.sender, '') = envelopes.recipient)"
 )
 _CLOSE_ANSWERED: Final = {
-    "sqlite": f"UPDATE envelopes SET is_open = 0 WHERE id = ? AND {_IS_ANSWERED}",  # noqa: S608 - a constant
+    "sqlite": f"UPDATE envelopes SET is_open = 0 WHERE id IN (SELECT value FROM json_each(?)) AND {_IS_ANSWERED}",  # noqa: S608 - a constant
     "postgresql": f"UPDATE envelopes SET is_open = 0 WHERE id = ANY($1::text[]) AND {_IS_ANSWERED}",  # noqa: S608
 }
 
@@ -53,9 +58,7 @@ async def settle(connection: AsyncConnection, rows: Sequence[dict[str, Any]]) ->
     Two routers that store a message and its answer at the same moment do not see each other's row: reading what is
     pending looks for an answer once more.
     """
-    # in one order everywhere, so that two writers do not wait for each other
-    answers = sorted({(row["reply_to"], row["sender"]) for row in rows if row["kind"] == "message" and row["reply_to"]})
-    asking = sorted({row["id"] for row in rows if row["is_open"]})
+    answers, asking = _involved(rows)
     if connection.dialect.name == "postgresql":
         if answers:
             asked, answerers = zip(*answers, strict=True)
@@ -64,6 +67,22 @@ async def settle(connection: AsyncConnection, rows: Sequence[dict[str, Any]]) ->
             await connection.exec_driver_sql(_CLOSE_ANSWERED["postgresql"], (asking,))
         return
     if answers:
-        await connection.exec_driver_sql(_CLOSE["sqlite"], answers)
+        await connection.exec_driver_sql(_CLOSE["sqlite"], (to_json(answers).decode(),))
     if asking:
-        await connection.exec_driver_sql(_CLOSE_ANSWERED["sqlite"], [(one,) for one in asking])
+        await connection.exec_driver_sql(_CLOSE_ANSWERED["sqlite"], (to_json(asking).decode(),))
+
+
+def settle_now(connection: sqlite3.Connection, rows: Sequence[dict[str, Any]]) -> None:
+    """As `settle`, in the thread of SQLite's own connection."""
+    answers, asking = _involved(rows)
+    if answers:
+        connection.execute(_CLOSE["sqlite"], (to_json(answers).decode(),))
+    if asking:
+        connection.execute(_CLOSE_ANSWERED["sqlite"], (to_json(asking).decode(),))
+
+
+def _involved(rows: Sequence[dict[str, Any]]) -> tuple[list[tuple[str, str]], list[str]]:
+    """(asked, answerer) of each answer among the rows, and the ids of those that ask."""
+    # in one order everywhere, so that two writers do not wait for each other
+    answers = {(row["reply_to"], row["sender"]) for row in rows if row["kind"] == "message" and row["reply_to"]}
+    return sorted(answers), sorted({row["id"] for row in rows if row["is_open"]})

@@ -4,9 +4,11 @@ The statement is built and compiled once, and given to the driver as text: to ha
 SQLAlchemy does, costs more than the database's own work.
 """
 
+import sqlite3
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 from sqlalchemy import ARRAY, Table, Text, bindparam, column, func, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -15,6 +17,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import TypeEngine
 
 from hub.storage.sql.types import Name
+
+# Each run of a statement in SQLite's thread asks a busy loop for the interpreter's lock, and gets it after 5 ms: by
+# single rows, a batch would keep the file locked for a second.
+ROWS_A_STATEMENT: Final = 64
 
 
 def insert_for(dialect: str, table: Table) -> Any:
@@ -37,9 +43,28 @@ async def insert_new(connection: AsyncConnection, table: Table, rows: Sequence[d
         arrays = tuple([row[name] for row in rows] for name in columns)
         result = await connection.exec_driver_sql(_insert_arrays(table, columns), arrays)
     else:
-        tuples = [tuple(row[name] for name in columns) for row in rows]
-        result = await connection.exec_driver_sql(_insert_many(table, columns), tuples)
+        result = await connection.exec_driver_sql(_insert_many(table, columns), _tuples(rows, columns))
     return int(result.rowcount)
+
+
+def insert_new_now(connection: sqlite3.Connection, table: Table, rows: Sequence[dict[str, Any]]) -> int:
+    """As `insert_new`, in the thread of SQLite's own connection."""
+    if not rows:
+        return 0
+    columns = tuple(column.name for column in table.c if column.name in rows[0])
+    tuples = _tuples(rows, columns)
+    stored = 0
+    for start in range(0, len(tuples), ROWS_A_STATEMENT):
+        part = tuples[start : start + ROWS_A_STATEMENT]
+        if len(part) == ROWS_A_STATEMENT:
+            stored += connection.execute(_insert_some(table, columns), tuple(chain.from_iterable(part))).rowcount
+        else:
+            stored += connection.executemany(_insert_many(table, columns), part).rowcount
+    return stored
+
+
+def _tuples(rows: Sequence[dict[str, Any]], columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    return [tuple(map(row.__getitem__, columns)) for row in rows]
 
 
 @cache
@@ -47,6 +72,13 @@ def _insert_many(table: Table, columns: tuple[str, ...]) -> str:
     """For SQLite: one statement, executed for each row without leaving its thread."""
     statement = insert_for("sqlite", table).on_conflict_do_nothing()
     return str(statement.compile(dialect=sqlite.dialect(paramstyle="qmark"), column_keys=list(columns)))
+
+
+@cache
+def _insert_some(table: Table, columns: tuple[str, ...]) -> str:
+    """As `_insert_many`, for `ROWS_A_STATEMENT` rows."""
+    head, values, tail = _insert_many(table, columns).partition(f"({', '.join('?' * len(columns))})")
+    return f"{head}{', '.join([values] * ROWS_A_STATEMENT)}{tail}"
 
 
 @cache

@@ -19,6 +19,7 @@ from tenacity import AsyncRetrying, RetryCallState, stop_after_delay, wait_rando
 from hub.storage.errors import BadValue, StorageError, StorageFailed, StorageUnavailable
 
 T = TypeVar("T")
+W = TypeVar("W")
 Work = Callable[[AsyncConnection], Awaitable[T]]
 
 RETRY_SECS: Final = 60.0  # a lock that is contended by 8 processes is had within a second; a minute is a broken one
@@ -142,6 +143,7 @@ class Database(ABC):
         committing = False
         try:
             async with self.writer.connect() as connection:
+                self.require_open()
                 result = await work(connection)
                 committing = True
                 await connection.commit()
@@ -151,19 +153,30 @@ class Database(ABC):
         except (exc.SQLAlchemyError, OSError) as error:
             raise translated(error, committing=committing) from error
 
-    async def _retrying(self, attempt: Callable[[Work[T]], Awaitable[T]], work: Work[T]) -> T:
+    def require_open(self) -> None:
+        """What still waits for a connection when the close begins has written nothing, and does not begin.
+
+        Raises:
+            StorageUnavailable: it was closed.
+        """
+        if self._is_closed:
+            raise StorageUnavailable("it was closed")
+
+    async def _retrying(self, attempt: Callable[[W], Awaitable[T]], work: W) -> T:
         retrying = AsyncRetrying(
             stop=stop_after_delay(RETRY_SECS),
             wait=wait_random_exponential(multiplier=0.02, max=1.0),
-            retry=_may_try_again,
+            retry=lambda state: not self._is_closed and _may_try_again(state),
             reraise=True,
         )
         return await retrying(attempt, work)
 
     async def _shielded(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._is_closed:
+        try:
+            self.require_open()
+        except StorageUnavailable:
             work.close()
-            raise StorageUnavailable("it was closed")
+            raise
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -179,7 +192,7 @@ class Database(ABC):
         await self.read(lambda connection: connection.execute(text("SELECT 1")))
 
     async def close(self) -> None:
-        """Let running work end (10 s at most), then close the connections; no new work begins."""
+        """Let running work end (10 s at most), then close the connections; nothing begins any more, or again."""
         self._is_closed = True
         if self._running:
             await asyncio.wait(self._running, timeout=CLOSE_SECS)

@@ -106,7 +106,7 @@ def _values(letter: NewDeadLetter, now: datetime) -> dict[str, Any]:
     """The columns of a dead letter, whatever its texts are."""
     received_at = letter.received_at
     data = bytes(letter.data[:DEAD_DATA_BYTES])
-    headers = to_json({_text(name).decode(): _text(value).decode() for name, value in letter.headers.items()})
+    headers = to_json([(_text(name).decode(), _text(value).decode()) for name, value in letter.headers])
     texts = {
         "detail": _text(letter.detail),
         "subject": _text(letter.subject),
@@ -142,12 +142,17 @@ def _letter(row: Row[Any]) -> DeadLetter:
         subject=row.subject.decode(),
         sender=maybe_text(row.sender),
         envelope_id=maybe_text(row.envelope_id),
-        headers=from_json(row.headers),
+        headers=_headers(from_json(row.headers)),
         data=bytes(row.data),
         size=row.data_size,
         received_at=from_micros(row.received_at),
         replayed_at=maybe_time(row.replayed_at),
     )
+
+
+def _headers(kept: Any) -> list[tuple[str, str]]:
+    """The pairs; an object, of which each name stood once, is how the first versions kept them."""
+    return [(name, value) for name, value in (kept.items() if isinstance(kept, dict) else kept)]
 
 
 PAGER: Final = pages.Pager(dead_letters, "received_at", _letter)

@@ -1,6 +1,10 @@
 """Position store: how far a reader has come in a stream (contract §4)."""
 
+from functools import cache
+from typing import Any
+
 from sqlalchemy import and_, or_, select
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hub.storage.records import Position
@@ -19,16 +23,30 @@ async def read_position(connection: AsyncConnection, reader: str, stream: str) -
 async def write_mirror_position(connection: AsyncConnection, reader: str, position: Position) -> None:
     """Move forward: batches of several routers commit in any order, and one may be from before the stream was made
     again."""
-    statement = insert_for(connection.dialect.name, positions).values(**_values(reader, position))
+    await connection.execute(_forward(connection.dialect.name), _values(reader, position))
+
+
+def mirror_position_text(reader: str, position: Position) -> tuple[str, tuple[object, ...]]:
+    """What `write_mirror_position` does, as text and values for SQLite's driver."""
+    values = _values(reader, position)
+    return _forward_text(tuple(values)), tuple(values.values())
+
+
+@cache
+def _forward(dialect: str) -> Any:
+    statement = insert_for(dialect, positions)
     new, old = statement.excluded, positions.c
     is_ahead = or_(new.created > old.created, and_(new.created == old.created, new.sequence > old.sequence))
-    await connection.execute(
-        statement.on_conflict_do_update(
-            index_elements=[old.reader, old.stream],
-            set_={"created": new.created, "sequence": new.sequence},
-            where=is_ahead,
-        )
+    return statement.on_conflict_do_update(
+        index_elements=[old.reader, old.stream],
+        set_={"created": new.created, "sequence": new.sequence},
+        where=is_ahead,
     )
+
+
+@cache
+def _forward_text(columns: tuple[str, ...]) -> str:
+    return str(_forward("sqlite").compile(dialect=sqlite.dialect(paramstyle="qmark"), column_keys=list(columns)))
 
 
 async def replace_position(connection: AsyncConnection, reader: str, position: Position) -> None:

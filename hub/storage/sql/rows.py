@@ -1,6 +1,7 @@
 """Row codec: envelopes as columns and back; what can never be stored is found here, before the database sees it."""
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -35,17 +36,10 @@ def envelope_values(row: NewEnvelope, now: datetime) -> dict[str, Any]:
     Raises:
         Unstorable: it breaks contract §1 in a way that a router would not have let through.
     """
-    try:
-        names.message_id(row.id)
-        names.identity(row.sender)
-        names.channel(row.channel)
-        if row.to is not None:
-            names.identity(row.to)
-    except BadName as error:
-        raise Unstorable(str(error)) from None
+    if not names.is_message_id(row.id):
+        raise Unstorable(str(BadName("message id", row.id, names.MESSAGE_ID_RULE)))
     destination = row.destination
-    if not 0 < len(destination) <= MAX_DESTINATION or not _is_printable(destination):
-        raise Unstorable(f"bad destination: expected up to {MAX_DESTINATION} printable ASCII characters")
+    _require_names(row.sender, row.channel, row.to, destination)
     if row.kind not in KINDS:
         raise Unstorable(f"bad kind {ascii(row.kind)[:80]}: expected one of {', '.join(sorted(KINDS))}")
     if len(row.payload) > MAX_PAYLOAD_BYTES:
@@ -74,6 +68,19 @@ def envelope_values(row: NewEnvelope, now: datetime) -> dict[str, Any]:
         "reply_text": reply_text,
         "payload": bytes(row.payload),
     }
+
+
+@lru_cache(maxsize=4096)  # as many conversations at once; an entry takes some 500 bytes
+def _require_names(sender: str, channel: str, to: str | None, destination: str) -> None:
+    try:
+        names.identity(sender)
+        names.channel(channel)
+        if to is not None:
+            names.identity(to)
+    except BadName as error:
+        raise Unstorable(str(error)) from None
+    if not 0 < len(destination) <= MAX_DESTINATION or not _is_printable(destination):
+        raise Unstorable(f"bad destination: expected up to {MAX_DESTINATION} printable ASCII characters")
 
 
 def envelope_record(row: Row[Any]) -> EnvelopeRecord:

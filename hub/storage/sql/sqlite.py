@@ -6,14 +6,15 @@ one writing connection a process, so that its own tasks queue in memory and not 
 """
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import URL, event, exc
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -21,10 +22,13 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from hub.storage.errors import StorageMismatch, StorageUnavailable
 from hub.storage.sql import sqlite_copies
-from hub.storage.sql.database import Database
+from hub.storage.sql.database import Database, is_row_error, translated
 from hub.storage.sql.schema import VERSION_TABLE
 
-BUSY_SECS: Final = 10.0  # how long one statement waits for the file's lock; `Database` tries again after that
+T = TypeVar("T")
+
+# How long one statement waits for the file's lock; `Database` tries again after that. No stop can end this wait.
+BUSY_SECS: Final = 2.0
 READERS: Final = 4  # threads; more than the cores that a shared machine gives us brings nothing
 READ_SECS: Final = 30.0  # a query that takes longer is ended, as PostgreSQL does with its statement_timeout
 POOL_SECS: Final = 30.0  # how long a task waits for this process's own connections
@@ -32,6 +36,10 @@ OPEN_LOCK_SECS: Final = 60.0  # a migration of a large database by another proce
 WAL_BYTES: Final = 64 * 1024 * 1024  # beyond this a writer makes the log start again instead of letting it grow
 ANALYSIS_ROWS: Final = 1000  # looked at in each index: a good guess for a few milliseconds
 CHECKPOINT_WAIT_MS: Final = 1000  # how long that may wait for readers, while other writers wait for us
+
+
+class RowRefused(Exception):
+    """SQLite does not take some value of a batch, and nothing of it was written."""
 
 
 class SqliteDatabase(Database):
@@ -140,6 +148,35 @@ class SqliteDatabase(Database):
 
         await self.outside(run)
 
+    async def write_at_once(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """As `write`, of a plain function that runs in the connection's thread: one visit there, not one a statement.
+
+        Raises:
+            RowRefused: some value is one that SQLite does not take; nothing was written.
+            StorageUnavailable: as `write`.
+        """
+
+        async def attempt(work: Callable[[sqlite3.Connection], T]) -> T:
+            try:
+                async with self.writer.connect() as connection:
+                    self.require_open()
+                    raw: Any = (await connection.get_raw_connection()).driver_connection
+                    # aiosqlite has no public way to run a function in the thread that owns the connection
+                    result: T = await raw._execute(_in_transaction, raw._conn, work)  # noqa: SLF001
+                    await self.after_write(connection)
+                    return result
+            except (sqlite3.Error, OverflowError, UnicodeError) as error:
+                if isinstance(error, sqlite3.Error):
+                    wrapped = exc.DBAPIError.instance(None, None, error, sqlite3.Error)
+                    assert isinstance(wrapped, Exception)
+                    if not is_row_error(wrapped):
+                        raise translated(wrapped, committing=False) from error
+                raise RowRefused from error
+            except (exc.SQLAlchemyError, OSError) as error:
+                raise translated(error, committing=False) from error
+
+        return await self._shielded(self._retrying(attempt, work))
+
     async def after_write(self, connection: AsyncConnection) -> None:
         """Keep the log bounded: readers that overlap without a gap would let it grow for ever."""
         try:
@@ -155,6 +192,18 @@ class SqliteDatabase(Database):
             pass  # a reader is in the way, or another does it: the next write tries again
         finally:
             await raw.execute(f"PRAGMA busy_timeout = {int(BUSY_SECS * 1000)}")
+
+
+def _in_transaction(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        result = work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):  # some errors have rolled back already; what went wrong first counts
+            connection.execute("ROLLBACK")
+        raise
+    return result
 
 
 def _engine(path: Path, *, size: int, begin: str, pragmas: list[str]) -> AsyncEngine:

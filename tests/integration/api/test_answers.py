@@ -65,7 +65,7 @@ async def fill(world: ApiWorld) -> None:
     await world.bury(
         *(
             NewDeadLetter(
-                reason="undecodable", detail="d\0", subject="hub.pub.é", headers={"a": "\0"}, data=bytes([0, 255, n]),
+                reason="undecodable", detail="d\0", subject="hub.pub.é", headers=[("a", "\0")], data=bytes([0, 255, n]),
                 dead_id=f"d{n}", received_at=START,
             )
             for n in range(3)

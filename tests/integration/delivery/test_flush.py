@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from hub.delivery.connection import Connection
 from tests.integration.delivery.conftest import Connect
 
@@ -27,3 +29,19 @@ async def test_a_flush_that_is_cancelled_does_not_cost_the_connection(hub: Conne
     assert await hub.flush()
     await hub.check_health()
     assert hub.reconnects == 0
+
+
+async def test_a_cancel_that_meets_the_answer_to_a_flush_arrives(
+    hub: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering = hub.client._process_pong
+
+    async def and_cancel() -> None:
+        await answering()
+        asking.cancel()
+
+    monkeypatch.setattr(hub.client, "_process_pong", and_cancel)
+    for ask in (hub.flush, hub.check_health):
+        asking: asyncio.Task[object] = asyncio.create_task(ask())
+        await asyncio.wait({asking}, timeout=5)
+        assert asking.cancelled()

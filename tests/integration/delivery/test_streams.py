@@ -14,7 +14,7 @@ from hub.delivery.config import DeliveryConfig, parse
 from hub.delivery.connection import Connection
 from hub.delivery.errors import PermissionDenied
 from hub.delivery.inspector import examine
-from hub.delivery.jetstream import SERVER_FLOOR, JetStreamApi, quota_name
+from hub.delivery.jetstream import QUOTAS, SERVER_FLOOR, JetStreamApi
 from hub.delivery.refusals import JetStreamDisabled, QuotaExceeded, ServerTooOld, StreamMissing, StreamRefused
 from tests.integration.delivery.conftest import Connect
 from tests.support.nats_server import NatsServer
@@ -280,7 +280,7 @@ async def test_a_hub_that_may_not_is_told_so_at_once(start_nats: StartNats, conn
             await streams.verify(js, CONFIG)
 
 
-QUOTAS = [
+LIMITS = [
     ("max_bytes_required: true", {}, "max_bytes_required"),
     ("max_file: 1MB", {"ingress": {"max_bytes": 10**7}}, "storage"),
     ("max_streams: 1", {}, "max_streams"),
@@ -289,7 +289,7 @@ QUOTAS = [
 ]
 
 
-@pytest.mark.parametrize(("limit", "asked", "name"), QUOTAS)
+@pytest.mark.parametrize(("limit", "asked", "name"), LIMITS)
 async def test_an_accounts_quota_is_named(
     start_nats: StartNats, connect: Connect, limit: str, asked: dict[str, Any], name: str
 ) -> None:
@@ -299,7 +299,7 @@ async def test_an_accounts_quota_is_named(
     js = JetStreamApi(await connect(server, user="q", password="q"))
     with pytest.raises(QuotaExceeded) as caught:
         await streams.ensure(js, configured(**asked))
-    assert quota_name(caught.value.err_code) == name
+    assert QUOTAS[caught.value.err_code][0] == name
 
 
 async def test_a_refused_create_of_a_consumer_leaves_the_one_that_is_there(js: JetStreamApi) -> None:

@@ -138,7 +138,7 @@ async def test_what_cannot_be_delivered_is_a_dead_letter_with_its_bytes(
 
     expected = Reason.BAD_RECIPIENT if reason == "told" else reason
     assert (letter.reason, letter.subject, letter.data, letter.size) == (expected.value, subject, body, len(body))
-    assert letter.headers == {"X-Note": "kept"}
+    assert letter.headers == [("X-Note", "kept")]
     assert hub.metrics.dropped[expected] == 1
     await eventually(lambda: ingress_is_empty(alice), what="terminated, not retried")
     notices = await stored_in(alice, "HUB_INBOX", "channel.inbox.alice") if reason == "told" else []

@@ -1,4 +1,4 @@
-"""The start of a hub process: what it refuses, with which exit code (contract §11)."""
+"""The start of a hub process: what it refuses, with which exit code (contract §11); and its stop."""
 
 import asyncio
 import socket
@@ -10,9 +10,12 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hub.process import HubOptions, serve
+from hub.api.service import ApiService
+from hub.delivery.settings import ConnectSettings
+from hub.process import HubOptions, HubProcess, serve
 from hub.service.exits import Exit
 from hub.service.http import HttpEndpoint, Readiness, parse_address
+from hub.storage import StorageUnavailable, open_storage
 from tests.support.nats_server import NatsServer, free_port
 
 
@@ -62,3 +65,28 @@ async def test_the_endpoint_listens_on_ipv6() -> None:
         assert answer == 200
     finally:
         endpoint.stop()
+
+
+async def test_a_part_that_fails_to_stop_does_not_keep_the_others_running(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_: ApiService) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(ApiService, "stop", fails)
+    storage = open_storage(f"sqlite:///{tmp_path}/hub.db")
+    assert storage is not None
+    settings = ConnectSettings(servers=(nats_server.url,), identity=None)
+    process = HubProcess(HubOptions(roles=("router", "api")), settings, None, storage, None)
+    await process._start_parts()
+    connection = process._connection
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await process._stop()
+
+    assert caught.group_contains(RuntimeError, match="a bug")
+    assert connection is not None
+    assert connection.is_closed
+    assert not connection._tasks
+    with pytest.raises(StorageUnavailable, match="closed"):
+        await storage.check_health()

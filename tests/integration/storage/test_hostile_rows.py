@@ -35,7 +35,7 @@ letters = st.builds(
     subject=any_text,
     sender=st.none() | any_text,
     envelope_id=st.none() | any_text,
-    headers=st.dictionaries(any_text, any_text, max_size=3),
+    headers=st.lists(st.tuples(any_text, any_text), max_size=3),
     data=st.binary(max_size=300),
     size=st.none() | st.integers(0, 2**40),
     received_at=st.none() | any_time,

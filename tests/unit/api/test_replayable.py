@@ -17,7 +17,7 @@ BODY = make(sender="alice", channel="room", payload=1, to="bob").body
 def letter(**members: Any) -> DeadLetter:
     usual = {
         "dead_id": "d", "reason": "exhausted", "detail": "", "subject": "hub.pub.alice.room", "sender": "alice",
-        "envelope_id": "m", "headers": {}, "data": BODY, "size": len(members.get("data", BODY)), "received_at": START,
+        "envelope_id": "m", "headers": [], "data": BODY, "size": len(members.get("data", BODY)), "received_at": START,
         "replayed_at": None,
     }  # fmt: skip
     return DeadLetter(**{**usual, **members})
@@ -26,7 +26,7 @@ def letter(**members: Any) -> DeadLetter:
 @pytest.mark.parametrize("reason", [reason for reason in Reason if reason is not Reason.REPLAYED])
 def test_whatever_the_reason_was_what_can_be_routed_now_is_sent_again(reason: Reason) -> None:
     require_replayable(letter(reason=reason.value))
-    require_replayable(letter(reason=reason.value, headers={"Nats-Msg-Id": "x", "traceparent": "00-1"}))
+    require_replayable(letter(reason=reason.value, headers=[("Nats-Msg-Id", "x"), ("traceparent", "00-1")]))
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,12 @@ def test_whatever_the_reason_was_what_can_be_routed_now_is_sent_again(reason: Re
         ({"subject": "hub.pub.alice.>"}, "dropped again as bad_channel"),
         ({"subject": "hub.pub.alice.inbox.bob"}, "dropped again as bad_channel"),
         ({"subject": "hub.pub.alice.room\r\nPUB x 1"}, "dropped again as bad_channel"),
-        ({"headers": {"Nats-Stream": "HUB_INBOX"}}, "dropped again as replayed"),
-        ({"headers": {"nats-subject": "x"}}, "dropped again as replayed"),
-        ({"headers": {"Nats-Msg-Id": "hub-router:alice:m:channel.inbox.bob"}}, "dropped again as replayed"),
+        ({"headers": [("Nats-Stream", "HUB_INBOX")]}, "dropped again as replayed"),
+        ({"headers": [("nats-subject", "x")]}, "dropped again as replayed"),
+        (
+            {"headers": [("Nats-Msg-Id", "hub-router:alice:m:channel.inbox.bob"), ("Nats-Msg-Id", "x")]},
+            "dropped again as replayed",
+        ),
         ({"data": b"{"}, "dropped again as undecodable"),
         ({"subject": "hub.pub.hub-orchestrator.room"}, "the hub's own message"),
     ],

@@ -4,6 +4,7 @@ import enum
 import random
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -356,3 +357,11 @@ def test_ids_are_unique_over_forked_processes_that_seed_the_same(tmp_path: Path)
     assert all(names.is_message_id(each) for each in ids)
     names.new_message_id()
     assert random.getstate() == state
+
+
+def test_a_fresh_message_id_is_the_text_of_a_uuid_4() -> None:
+    made = [names.new_message_id() for _ in range(200)]
+    assert [str(uuid.UUID(text)) for text in made] == made
+    assert {(uuid.UUID(text).version, uuid.UUID(text).variant) for text in made} == {(4, uuid.RFC_4122)}
+    assert {text[19] for text in made} == set("89ab")
+    assert len(set(made)) == len(made)
