@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from hub.delivery.settings import ConnectSettings
+from hub.delivery.settings import ConnectSettings, split_servers
 
 Url = Annotated[
     str | None,
@@ -66,7 +66,7 @@ class Connecting(msgspec.Struct, frozen=True):
 
     def given(self) -> dict[str, Any]:
         """What the options say, as overrides of `ConnectSettings.from_environ`."""
-        servers = None if self.url is None else tuple(url.strip() for url in self.url.split(",") if url.strip())
+        servers = None if self.url is None else split_servers(self.url)
         said = {
             "servers": servers,
             "creds": self.creds,

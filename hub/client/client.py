@@ -19,7 +19,7 @@ from hub.delivery.inbox import Callback, Inbox
 from hub.delivery.inbox_finder import Source
 from hub.delivery.inbox_message import InboxMessage
 from hub.delivery.inbox_mode import Mode
-from hub.delivery.settings import ConnectSettings
+from hub.delivery.settings import ConnectSettings, split_servers
 from hub.protocol import Envelope, make, names, subjects
 from hub.protocol.envelope import Kind
 from hub.protocol.results import task_payload
@@ -94,7 +94,7 @@ class HubClient:
             CannotConnect: no server in time, and why.
         """
         if url is not None:
-            overrides["servers"] = tuple(each.strip() for each in url.split(",") if each.strip())
+            overrides["servers"] = split_servers(url)
         if settings is None:
             settings = ConnectSettings.from_environ(os.environ if environ is None else environ, **overrides)
         elif overrides:

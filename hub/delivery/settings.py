@@ -139,6 +139,11 @@ class ConnectSettings(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(_without_credentials(server) for server in self.servers)
 
 
+def split_servers(text: str) -> tuple[str, ...]:
+    """The addresses in a text that separates them with commas."""
+    return tuple(address for part in text.split(",") if (address := part.strip()))
+
+
 def require_js_prefix(prefix: str, what: str) -> None:
     """Refuse what is no prefix of JetStream's API: tokens joined by dots, a `$` at its front or not.
 
@@ -155,7 +160,7 @@ def require_js_prefix(prefix: str, what: str) -> None:
 
 def _find_url(environ: Mapping[str, str]) -> tuple[tuple[str, ...], str]:
     if environ.get("NATS_URL"):
-        return tuple(url.strip() for url in environ["NATS_URL"].split(",") if url.strip()), "NATS_URL"
+        return split_servers(environ["NATS_URL"]), "NATS_URL"
     try:
         file = state_dir(environ) / URL_FILE
     except BadStateDir as error:

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 from hub.cli import delegate, events, main, publish, watch
 from hub.cli.delegate import progress_line
@@ -44,8 +46,13 @@ def test_each_error_has_its_exit_code(error: Exception, code: Exit) -> None:
 
 
 def test_the_commands_of_events_are_subcommands_of_the_hub_s() -> None:
-    groups = {group.name: group.typer_instance for group in main.app.registered_groups}
-    assert groups["events"] is events.app
+    family = typer.main.get_group(main.app).commands["events"]
+    assert isinstance(family, TyperGroup)
+    own = typer.main.get_group(events.app).commands
+    assert own
+    assert {name: command.callback for name, command in family.commands.items()} == {
+        name: command.callback for name, command in own.items()
+    }
 
 
 @pytest.mark.parametrize(
