@@ -31,6 +31,7 @@ RESERVED_BYTES: Final = 8192  # contract §1: the router's copy carries more hea
 PING_INTERVAL_SECS: Final = 10  # a dead peer is noticed within 30 s (two unanswered pings), not in 6 minutes
 RECONNECT_WAIT_SECS: Final = 0.5  # nats-py's 2 s lets every restart of a server cost 2 s
 CONNECT_TIMEOUT_SECS: Final = 5  # for one try of one server
+CANCEL_AGAIN_SECS: Final = 0.05
 TROUBLE_AGAIN_SECS: Final = 30.0  # how often the same trouble is told; it is tried twice a second
 WRITE_BUFFER_BYTES: Final = 16 * 1024 * 1024  # two of the largest messages; nats-py's 2 MiB refuses one offline
 
@@ -94,8 +95,11 @@ class Connection:
         finally:
             refused.cancel()
             if not (connecting.done() and connecting.exception() is None):
-                connecting.cancel()
-                await asyncio.wait({connecting})
+                while not connecting.done():
+                    # Again and again: Python 3.11's wait_for, inside nats-py, swallows a cancel that comes together
+                    # with a refused connection, and then it would try for ever.
+                    connecting.cancel()
+                    await asyncio.wait({connecting}, timeout=CANCEL_AGAIN_SECS)
                 await self.close()
 
     async def _connect(self, name: str) -> None:

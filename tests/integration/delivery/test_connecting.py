@@ -37,3 +37,16 @@ async def test_a_server_that_is_away_is_told_once_with_its_address_and_what_name
     told = [line for line in lines if line["log_level"] == "warning"]
     assert [(line["server"], line["source"]) for line in told] == [("nats://127.0.0.1:1", "NATS_URL")]
     assert str(failed.value).startswith("cannot connect to NATS at nats://127.0.0.1:1 (from NATS_URL): ")
+
+
+async def test_a_cancel_ends_the_tries_to_connect_at_whatever_moment_it_comes() -> None:
+    for turns in range(60):
+        opening = asyncio.create_task(
+            Connection.open(ConnectSettings(servers=("nats://127.0.0.1:1",)), name="test", timeout_secs=30)
+        )
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        done, _ = await asyncio.wait({opening}, timeout=5)
+        assert done, f"cancelled after {turns} turns of the loop, it goes on"
+        assert opening.cancelled()
