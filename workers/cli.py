@@ -11,7 +11,8 @@ from hub.mailbox.opener import Durability
 from hub.service.exits import Exit
 from workers import plugins
 from workers.loop_watchdog import BLOCKED_SECS
-from workers.worker import GRACE_SECS, INBOX_AGE_SECS, WorkerOptions, run
+from workers.options import GRACE_SECS, INBOX_AGE_SECS, WorkerOptions
+from workers.service import run
 
 app = typer.Typer(
     add_completion=False,
@@ -24,7 +25,7 @@ app = typer.Typer(
 RUN_HELP: Final = """Run a worker: take direct messages as tasks, run the handler, answer each with one result.
 
 What it has taken is on its disk, in the state folder; it survives every restart. SIGTERM lets running turns finish
-within --grace, a second one does not.
+within --grace, a second one does not. SIGUSR1 drains: nothing more is taken in, what is queued runs to its end.
 
 \b
 Exit codes:

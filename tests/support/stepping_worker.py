@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 
-from workers.worker import WorkerOptions, run
+from workers.service import run
+
+from workers.options import WorkerOptions
 
 
 def main() -> int:
