@@ -42,7 +42,7 @@ class Caretaker:
         """Look again and again, until it is cancelled; `inbox` is paused and resumed."""
         next_prune = time.monotonic()
         while True:
-            self._look_at_room(inbox)
+            self.look_at_room(inbox)
             try:
                 await self.count()
                 if time.monotonic() >= next_prune:
@@ -52,7 +52,8 @@ class Caretaker:
                 log.warning("the mailbox is not tended now", error=str(error))
             await asyncio.sleep(LOOK_EVERY_SECS)
 
-    def _look_at_room(self, inbox: Inbox) -> None:
+    def look_at_room(self, inbox: Inbox) -> None:
+        """Pause the inbox when the disk is nearly full, and resume it when it has room; also before it is started."""
         has_room = self._mailbox.has_room()
         if has_room != self.is_low_on_room:
             return

@@ -193,6 +193,7 @@ class WorkerProcess:
             connection, self.identity, Own(announcer.instance, announcer.started_at, self._options.takeover)
         )
         await watch.start()
+        caretaker.look_at_room(inbox)
         await inbox.start()
         await self._first_drain(inbox, intake)
         watchdog = LoopWatchdog(self._options.blocked_secs)
