@@ -1,5 +1,6 @@
 """The commands of `python -m workers`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -21,6 +22,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Workers: handlers behind a durable queue on disk.",
 )
+
+PIPE_WIDTH: Final = 400
 
 RUN_HELP: Final = """Run a worker: take direct messages as tasks, run the handler, answer each with one result.
 
@@ -151,5 +154,7 @@ def list_handlers() -> None:
         else:
             timeout = f"{spec.timeout_secs:g} s" if spec.timeout_secs else "none"
             table.add_row(each.name, each.origin, each.target, spec.isolation, str(spec.concurrency), timeout, "ok")
-    Console(markup=False, emoji=False, highlight=False, soft_wrap=True).print(table)
+    # A pipe has no width: what is cut there cannot be found.
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    Console(markup=False, emoji=False, highlight=False, soft_wrap=True, width=width).print(table)
     raise typer.Exit(Exit.ERROR if any(each.spec is None for each in found) else Exit.OK)

@@ -143,7 +143,7 @@ class Shutdown:
                     told = (turns, results)
                     notify(
                         f"STATUS=draining: {turns} turns to end, {results} results to send\n"
-                        f"X_TURNS={turns}\nX_RESULTS={results}",
+                        f"X_BACKLOG={turns}\nX_RESULTS={results}",
                         wait_secs=0,
                     )
             await asyncio.sleep(LOOK_SECS)

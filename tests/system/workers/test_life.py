@@ -217,4 +217,5 @@ async def test_list_shows_what_is_installed_and_from_where() -> None:
     out, _ = await process.communicate()
     assert process.returncode == 0
     assert b"workers.builtin.echo:echo" in out
+    assert b"workers.builtin.claude:claude " in out, "nothing is cut"
     assert b"nats-hub" in out

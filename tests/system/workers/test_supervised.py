@@ -66,7 +66,7 @@ async def test_a_drain_takes_nothing_more_in_and_works_off_what_is_queued_retrie
     late = await bench.send(identity, "0")
     assert await worker.ended() == 0
     assert [bench.witness.results(each)[0]["status"] for each in (first, *queued)] == ["done"] * 4
-    assert "\nX_TURNS=" in supervisor.heard("STATUS=draining: ")[0]
+    assert "\nX_BACKLOG=" in supervisor.heard("STATUS=draining: ")[0]
     assert supervisor.heard("STOPPING=1")
     assert bench.witness.progress(late) == []
     await bench.start("nap_or_retry", identity)
