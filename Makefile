@@ -8,6 +8,9 @@ JOBS   ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 # A test with real processes that fails is run once more, and the report says so (-ra): look at every RERUN line.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --reruns 1
 
+# Tests start some hundred interpreters: none of them should compile what another has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup up test test-durable lint types check soak bench clean
 
 setup: $(STAMP)

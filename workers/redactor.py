@@ -1,5 +1,6 @@
 """The redactor: takes secrets out of what a turn tells the event source."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -11,25 +12,42 @@ Redact = Callable[[dict[str, Any]], dict[str, Any]]
 MASK: Final = "[redacted]"
 SHORTEST_SECRET: Final = 8  # a shorter value of the environment stands in ordinary text by chance
 
-_SECRET_NAMES: Final = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|PRIVATE_?KEY|SEED", re.IGNORECASE)
+_WORDS: Final = r"passwords?|passwd|passphrase|pwd|secret|token|credentials?|api[_-]?key|access[_-]?key|private[_-]?key"
+_SECRET_NAMES: Final = re.compile(
+    r"TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|_PWD\Z|_PASS\Z|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|SEED|AUTHORIZATION|COOKIE",
+    re.IGNORECASE,
+)
+# Whoever sends a task writes the text that these run over, and a search holds the interpreter's lock to its end. So no
+# pattern may look far ahead from each of many places: repeats are bounded, or possessive and begun once a word.
 _SECRET_TEXTS: Final = re.compile(
     r"""
-      -----BEGIN\ [A-Z\ ]*PRIVATE\ KEY-----[\s\S]*?(?:-----END\ [A-Z\ ]*PRIVATE\ KEY-----|\Z)
-    | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}   # JSON web tokens
-    | \b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}                              # keys of AI services
-    | \bgh[pousr]_[A-Za-z0-9]{20,} | \bgithub_pat_[A-Za-z0-9_]{20,} | \bglpat-[A-Za-z0-9_-]{16,}
-    | \bxox[abprs]-[A-Za-z0-9-]{10,}
-    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b
-    | \bS[UAOCN][A-Z2-7]{56}\b                                       # nkey seeds
+      -----BEGIN\ [A-Z0-9\ ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----[\s\S]*?(?:-----END\ [A-Z0-9\ ]{0,40}-----|\Z)
+    | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+   # JSON web tokens
+    | \b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}+                            # keys of AI and payment services
+    | \bgh[pousr]_[A-Za-z0-9]{20,}+ | \bgithub_pat_[A-Za-z0-9_]{20,}+ | \bglpat-[A-Za-z0-9_-]{16,}+
+    | \b(?:xox[abeprs]|xapp)-[A-Za-z0-9-]{10,}+ | \bnpm_[A-Za-z0-9]{30,}+ | \bhf_[A-Za-z0-9]{20,}+
+    | \b(?:AKIA|ASIA)[A-Z0-9]{16}\b | \bAIza[A-Za-z0-9_-]{30,}+
+    | \bS[UAOCN][A-Z2-7]{56}\b                                         # nkey seeds
     """,
     re.VERBOSE,
 )
 _AFTER_A_NAME: Final = re.compile(
-    r"""(?P<kept>(?:\b(?:bearer|basic)\s+
-        | ["']?\b[\w-]*(?:password|passwd|secret|token|api[_-]?key)["']?\s*[:=]\s*["']?
-        | \b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,100}:))(?P<secret>[^\s"',;@]{4,})""",
-    re.IGNORECASE | re.VERBOSE,
+    rf"""
+    (?P<kept>
+        (?:{_WORDS})\\?["']?\s{{0,4}}(?:=>|:=|[:=])\s{{0,4}}           # password=…, "api_key": "…", also escaped
+      | --(?:[a-z0-9]{{1,20}}-){{0,3}}(?:{_WORDS})\s{{1,4}}(?!-)       # --password …
+      | \b(?:proxy-)?authorization\\?["']?\s{{0,4}}[:=]\s{{0,4}}["']?(?:[a-z]{{1,20}}\s{{1,4}})?
+      | \b(?:set-)?cookie\\?["']?\s{{0,4}}:\s{{0,4}}
+      | \bbearer\s{{1,4}}(?=[\w.~+/=-]{{8}})
+    )
+    (?P<secret>
+        "(?:[^"\\]|\\.)*+ | '(?:[^'\\]|\\.)*+ | \\"(?:[^"\\]|\\[^"])*+ | (?:[^\s"',;&\\]|\\(?!["'nrt]))++
+    )
+    """,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
+_PASSWORD: Final = re.compile(r"://[^\s:/@]{0,100}:(?P<password>[^\s/]{1,200})@")
+_IN_AN_ADDRESS: Final = re.compile(r"(?P<kept>://[^\s:/@\"']{0,100}:|://(?=[^\s:/@\"']{16}))[^\s/\"']{1,200}@")
 
 
 class SecretRedactor:
@@ -42,36 +60,41 @@ class SecretRedactor:
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        values = {
-            value for name, value in environ.items() if _SECRET_NAMES.search(name) and len(value) >= SHORTEST_SECRET
-        }
+        values = {value for name, value in environ.items() if _SECRET_NAMES.search(name)}
+        values |= {match["password"] for value in environ.values() if (match := _PASSWORD.search(value))}
+        values = {value for value in values if len(value) >= SHORTEST_SECRET}
+        values |= {json.dumps(value)[1:-1] for value in values}  # as they stand in JSON texts
         longest_first = sorted(values, key=len, reverse=True)  # of two that begin alike the whole one goes
         self._values = re.compile("|".join(map(re.escape, longest_first))) if values else None
 
     def __call__(self, members: dict[str, Any]) -> dict[str, Any]:
         """The members without secrets; a member whose name says that it is one loses its value."""
-        redacted: dict[str, Any] = self._any(members)
+        redacted: dict[str, Any] = self._any(members, is_secret=False)
         return redacted
 
-    def _any(self, value: Any) -> Any:
+    def _any(self, value: Any, *, is_secret: bool) -> Any:
         if isinstance(value, str):
-            return self._text(value)
+            return MASK if is_secret else self._text(value)
         if isinstance(value, Mapping):
             return {
-                self._text(str(name)): MASK
-                if isinstance(each, str) and _SECRET_NAMES.search(str(name))
-                else self._any(each)
+                self._text(str(name)): self._any(each, is_secret=is_secret or bool(_SECRET_NAMES.search(str(name))))
                 for name, each in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self._any(each) for each in value]
+            return [self._any(each, is_secret=is_secret) for each in value]
         return value
 
     def _text(self, text: str) -> str:
         if self._values is not None:
             text = self._values.sub(MASK, text)
         text = _SECRET_TEXTS.sub(MASK, text)
-        return _AFTER_A_NAME.sub(rf"\g<kept>{MASK}", text)
+        text = _IN_AN_ADDRESS.sub(rf"\g<kept>{MASK}@", text)
+        return _AFTER_A_NAME.sub(_masked, text)
+
+
+def _masked(match: re.Match[str]) -> str:
+    opening = re.match(r"\\?[\"']", match["secret"])
+    return f"{match['kept']}{opening[0] if opening else ''}{MASK}"
 
 
 def find_redactor(target: str | None, environ: Mapping[str, str]) -> Redact:

@@ -66,7 +66,7 @@ async def work_until_killed(processes: Processes, state: Path, durability: str, 
 
 
 @pytest.mark.parametrize(
-    ("durability", "rounds"), [("FULL", 2), ("NORMAL", 2), pytest.param("FULL", 60, marks=pytest.mark.soak)]
+    ("durability", "rounds"), [("FULL", 4), ("NORMAL", 4), pytest.param("FULL", 60, marks=pytest.mark.soak)]
 )
 async def test_everything_that_was_promised_is_there_after_kills_in_the_middle_of_commits(
     tmp_path: Path, processes: Processes, durability: str, rounds: int
