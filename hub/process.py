@@ -33,7 +33,7 @@ from hub.router.service import RouterService
 from hub.service import garbage, logs
 from hub.service.exits import Exit
 from hub.service.http import BadAddress, CannotListen, HttpEndpoint, Readiness, parse_address
-from hub.service.notify import notify
+from hub.service.notify import WatchdogBeat, notify
 from hub.service.paths import BadStateDir, state_dir
 from hub.service.signals import StopRequest, stop_on_signals
 from hub.service.standard_streams import occupy_standard_descriptors
@@ -201,6 +201,8 @@ class HubProcess:
 
     async def live(self, stop: StopRequest) -> Exit:
         """Start, serve until `stop` or until the connection is lost for good, and stop in order."""
+        beat = WatchdogBeat()
+        beat.start()
         try:
             connection = await self._start(stop)
             if connection is None:
@@ -213,7 +215,10 @@ class HubProcess:
         finally:
             self._is_ready = False
             notify("STOPPING=1")
-            await self._stop()
+            try:
+                await self._stop()
+            finally:
+                beat.stop()
 
     @property
     def mode(self) -> str:

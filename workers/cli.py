@@ -1,5 +1,6 @@
 """The commands of `python -m workers`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -11,7 +12,8 @@ from hub.mailbox.opener import Durability
 from hub.service.exits import Exit
 from workers import plugins
 from workers.loop_watchdog import BLOCKED_SECS
-from workers.worker import GRACE_SECS, INBOX_AGE_SECS, WorkerOptions, run
+from workers.options import GRACE_SECS, INBOX_AGE_SECS, WorkerOptions
+from workers.service import run
 
 app = typer.Typer(
     add_completion=False,
@@ -21,10 +23,12 @@ app = typer.Typer(
     help="Workers: handlers behind a durable queue on disk.",
 )
 
+PIPE_WIDTH: Final = 400
+
 RUN_HELP: Final = """Run a worker: take direct messages as tasks, run the handler, answer each with one result.
 
 What it has taken is on its disk, in the state folder; it survives every restart. SIGTERM lets running turns finish
-within --grace, a second one does not.
+within --grace, a second one does not. SIGUSR1 drains: nothing more is taken in, what is queued runs to its end.
 
 \b
 Exit codes:
@@ -150,5 +154,7 @@ def list_handlers() -> None:
         else:
             timeout = f"{spec.timeout_secs:g} s" if spec.timeout_secs else "none"
             table.add_row(each.name, each.origin, each.target, spec.isolation, str(spec.concurrency), timeout, "ok")
-    Console(markup=False, emoji=False, highlight=False, soft_wrap=True).print(table)
+    # A pipe has no width: what is cut there cannot be found.
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    Console(markup=False, emoji=False, highlight=False, soft_wrap=True, width=width).print(table)
     raise typer.Exit(Exit.ERROR if any(each.spec is None for each in found) else Exit.OK)

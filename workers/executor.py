@@ -7,18 +7,15 @@ message for each envelope that stands for the turn, in the transaction that ends
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import structlog
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_exponential
 
 from hub.client import HubClient
 from hub.mailbox import (
     Mailbox,
-    MailboxUnavailable,
     Outcome,
-    Session,
     State,
     StateChanged,
     TurnKind,
@@ -26,11 +23,12 @@ from hub.mailbox import (
 )
 from hub.mailbox import Turn as Row
 from hub.protocol import parse
-from hub.protocol.results import text_of
+from workers import turn_inputs
 from workers.attempt import Again, Ended, Interrupted, Runner, Stop, Stopper, attempt
-from workers.classify import is_timeout, reply_channel_of
+from workers.classify import reply_channel_of
 from workers.event_bridge import EventBridge
 from workers.handlers import HandlerSpec
+from workers.persistence import Persistence
 from workers.progress import Addressed, Announcements, TurnReporter, both
 from workers.turn import Turn
 from workers.verify import run_verification
@@ -38,10 +36,6 @@ from workers.workplaces import BadWorkplace, Workplace, Workplaces
 
 log = structlog.get_logger(__name__)
 
-T = TypeVar("T")
-
-FIRST_PAUSE_SECS: Final = 0.2
-LONGEST_PAUSE_SECS: Final = 5.0  # how late a disk that has room again is noticed
 SETTLE_SECS: Final = 12.0  # at a shutdown, after the grace: a handler's patience, and the disk
 
 
@@ -62,7 +56,6 @@ class Executor:
 
     Attributes:
         completed: turns that left its hands.
-        degraded: why an end cannot be written down now; None when all is well.
     """
 
     def __init__(
@@ -80,7 +73,7 @@ class Executor:
         on_step: Callable[[str], None] | None = None,
     ) -> None:
         self.completed = 0
-        self.degraded: str | None = None
+        self._persist = Persistence()
         self._mailbox = mailbox
         self._spec = spec
         self._runner = runner
@@ -94,6 +87,11 @@ class Executor:
         self._running: dict[int, _Running] = {}
         self._stopped_early: set[int] = set()
         self._is_draining = False
+
+    @property
+    def degraded(self) -> str | None:
+        """Why an end cannot be written down now; None when all is well."""
+        return self._persist.degraded
 
     @property
     def in_flight(self) -> int:
@@ -114,7 +112,7 @@ class Executor:
                 self._stopped_early.clear()
 
     async def _claim(self, limit: int) -> list[Row]:
-        return await self._persist(lambda: self._mailbox.turns.claim(limit, up_to=self._claimable()))
+        return await self._persist.call(lambda: self._mailbox.turns.claim(limit, up_to=self._claimable()))
 
     def stop_turn(self, seq: int) -> None:
         """A cancel is committed for this turn: end its handler."""
@@ -157,7 +155,7 @@ class Executor:
         if len(self._running) >= self._concurrency:
             await asyncio.wait(self._tasks(), return_when=asyncio.FIRST_COMPLETED)
             return
-        due_secs = await self._persist(self._mailbox.turns.next_due_in_secs)
+        due_secs = await self._persist.call(self._mailbox.turns.next_due_in_secs)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(due_secs):
                 await self._mailbox.turns.ready.wait()
@@ -168,28 +166,6 @@ class Executor:
             running.stopper.ask(Stop.CANCEL)
         self._running[row.seq] = running
         running.task = group.create_task(self._live(running), name=f"turn {row.seq}")
-
-    async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Have something written; a full disk or a locked file is waited for, since only we know what to write."""
-        with contextlib.suppress(MailboxUnavailable):
-            return await call()  # nearly always; the machinery of retries costs more than the call
-
-        async def again() -> T:
-            return await call()
-
-        written: T = await AsyncRetrying(
-            retry=retry_if_exception_type(MailboxUnavailable),
-            wait=wait_exponential(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS),
-            before_sleep=self._complain,
-        )(again)
-        self.degraded = None
-        return written
-
-    def _complain(self, state: RetryCallState) -> None:
-        error = state.outcome.exception() if state.outcome is not None else None
-        if self.degraded is None:
-            log.error("the mailbox cannot be written; tried again", error=str(error))
-        self.degraded = str(error)
 
     # The life of one turn
 
@@ -222,7 +198,7 @@ class Executor:
             return
         if row.kind is TurnKind.START:
             self._announcements.status(whom, "ready")
-        prompt = _prompt_of(row, payload)
+        prompt = turn_inputs.prompt_of(row, payload)
         if prompt is None:  # a session that only starts
             await self._settle(running, Outcome.done())
             return
@@ -262,7 +238,9 @@ class Executor:
             report_line=reporter.line if recorder is None else both(reporter.line, recorder.line),
         )
         try:
-            verdict = await attempt(self._runner, turn, running.stopper, self._timeout_of(row))
+            verdict = await attempt(
+                self._runner, turn, running.stopper, turn_inputs.timeout_of(row, self._spec.timeout_secs)
+            )
         finally:
             reporter.close()
             if recorder is not None:
@@ -278,7 +256,7 @@ class Executor:
             reason = again.reason or "the handler asked for another attempt"
             return Ended(Outcome.failed("handler_error", f"gave up after {row.attempts} attempts: {reason}"))
         try:
-            state = await self._persist(lambda: self._mailbox.turns.delay(row, again.delay_secs))
+            state = await self._persist.call(lambda: self._mailbox.turns.delay(row, again.delay_secs))
         except ValueError as error:
             return Ended(Outcome.failed("handler_error", f"bad Retry: {error}"))
         if self._events is not None and state is not State.ENDED:
@@ -299,17 +277,17 @@ class Executor:
 
     async def _run_again(self, row: Row, *, give_attempt_back: bool) -> State:
         turns = self._mailbox.turns
-        state = await self._persist(lambda: turns.run_again(row, give_attempt_back=give_attempt_back))
+        state = await self._persist.call(lambda: turns.run_again(row, give_attempt_back=give_attempt_back))
         log.info("back in the queue", turn=row.seq, state=state.value)
         return state
 
     async def _verify(self, running: "_Running", ended: Ended, place: Workplace) -> Ended | None:
         """Run the session's `verify_cmd` on success (contract §9); None when it was put back."""
         row = running.row
-        command = _start_member(row.session, "verify_cmd")
+        command = turn_inputs.start_member(row.session, "verify_cmd")
         if command is None:
             return ended
-        await self._persist(lambda: self._mailbox.turns.verify(row))
+        await self._persist.call(lambda: self._mailbox.turns.verify(row))
         self._on_step("verifying")
         await asyncio.to_thread(place.path.mkdir, parents=True, exist_ok=True)
         checking = asyncio.ensure_future(run_verification(command, place.path))
@@ -324,7 +302,7 @@ class Executor:
 
     async def _settle(self, running: "_Running", outcome: Outcome, context_json: bytes | None = None) -> None:
         row = running.row
-        told = await self._persist(lambda: self._mailbox.turns.settle(row, outcome, context_json=context_json))
+        told = await self._persist.call(lambda: self._mailbox.turns.settle(row, outcome, context_json=context_json))
         self._on_step("settled")
         log.info("settled", turn=row.seq, task_id=row.envelope_id, status=told.status, code=told.code)
 
@@ -332,15 +310,9 @@ class Executor:
         if row.session is None:
             return self._workplaces.of_task(row.seq)
         is_close = row.kind is TurnKind.CLOSE  # which needs no folder, only to clear a private one
-        return self._workplaces.of_session(row.session.name, None if is_close else _start_member(row.session, "cwd"))
-
-    def _timeout_of(self, row: Row) -> float:
-        """The handler's, or a shorter one that the session's start asked for; seconds, 0 is without end."""
-        own = self._spec.timeout_secs
-        asked = _start_payload(row.session).get("timeout_secs")
-        if not is_timeout(asked) or not asked:
-            return own
-        return min(float(asked), own) if own else float(asked)
+        return self._workplaces.of_session(
+            row.session.name, None if is_close else turn_inputs.start_member(row.session, "cwd")
+        )
 
 
 class _Running:
@@ -350,21 +322,3 @@ class _Running:
         self.row = row
         self.task: asyncio.Task[None] | None = None
         self.stopper = Stopper()
-
-
-def _prompt_of(row: Row, payload: Any) -> str | None:
-    if row.kind is TurnKind.START:
-        prompt = payload.get("prompt")
-        return prompt if isinstance(prompt, str) else None
-    if row.kind is TurnKind.SEND:
-        return str(payload.get("message"))
-    return text_of(payload) or ""
-
-
-def _start_payload(session: Session | None) -> dict[str, Any]:
-    return {} if session is None else msgspec.json.decode(session.start_payload_json, type=dict[str, Any])
-
-
-def _start_member(session: Session | None, member: str) -> str | None:
-    value = _start_payload(session).get(member)
-    return value if isinstance(value, str) and value else None

@@ -13,7 +13,7 @@ from hub.client.publish_answer import TOO_LARGE_ERRORS, StoreError, decode_publi
 from hub.delivery.connection import Connection, header_size
 from hub.delivery.errors import DeliveryError
 from hub.mailbox import Mailbox, MailboxUnavailable, OutboxRow, Outgoing
-from hub.protocol import make, parse, subjects
+from hub.protocol import make, names, parse, subjects
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +41,9 @@ class _TooLarge(Exception):
 class OutboxSender:
     """Publishes what the outbox holds: a row leaves it when the ingress stream or a core router has acked it.
 
+    Many rows are in flight at once, but those of one task, session or wave channel one by one, in the order in which
+    their turns ended: each is tried again at its own pace, and after an outage a later one would overtake.
+
     Args:
         connection: the worker's connection.
         mailbox: whose outbox.
@@ -54,6 +57,7 @@ class OutboxSender:
         self._on_step = on_step
         self._task: asyncio.Task[None] | None = None
         self._complained_at = -COMPLAIN_EVERY_SECS
+        self._newest: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
         """Begin. Starting twice is fine."""
@@ -85,18 +89,29 @@ class OutboxSender:
                 rows = await self._mailbox.outbox.take(IN_FLIGHT_MOST // 2)
                 for row in rows:
                     await free.acquire()
-                    group.create_task(self._send(row), name=f"result {row.seq}").add_done_callback(
-                        lambda _: free.release()
-                    )
+                    self._begin(group, row).add_done_callback(lambda _: free.release())
 
-    async def _send(self, row: OutboxRow) -> None:
-        """Publish one row until it is acked, then forget it."""
+    def _begin(self, group: asyncio.TaskGroup, row: OutboxRow) -> "asyncio.Task[None]":
+        sending = group.create_task(self._send(row, after=self._newest.get(row.channel)), name=f"result {row.seq}")
+        if names.is_stored_channel(row.channel):
+            self._newest[row.channel] = sending
+            sending.add_done_callback(lambda done: self._forget(row.channel, done))
+        return sending
+
+    def _forget(self, channel: str, sending: "asyncio.Task[None]") -> None:
+        if self._newest.get(channel) is sending:
+            del self._newest[channel]
+
+    async def _send(self, row: OutboxRow, *, after: "asyncio.Task[None] | None" = None) -> None:
+        """Publish one row until it is acked, then forget it; `after` goes first."""
         tries = AsyncRetrying(
             retry=retry_if_exception_type((_NotYet, DeliveryError, MailboxUnavailable)),
             wait=wait_exponential(FIRST_PAUSE_SECS, LONGEST_PAUSE_SECS),
             before_sleep=lambda state: self._complain(row, state.outcome.exception() if state.outcome else None),
         )
         try:
+            if after is not None:
+                await asyncio.wait({after})
             try:
                 await tries(self._publish, row)
             except _TooLarge as error:

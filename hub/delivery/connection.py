@@ -32,7 +32,7 @@ PING_INTERVAL_SECS: Final = 10  # a dead peer is noticed within 30 s (two unansw
 RECONNECT_WAIT_SECS: Final = 0.5  # nats-py's 2 s lets every restart of a server cost 2 s
 CONNECT_TIMEOUT_SECS: Final = 5  # for one try of one server
 TROUBLE_AGAIN_SECS: Final = 30.0  # how often the same trouble is told; it is tried twice a second
-CANCEL_AGAIN_SECS: Final = 0.2
+CANCEL_AGAIN_SECS: Final = 0.05
 WRITE_BUFFER_BYTES: Final = 16 * 1024 * 1024  # two of the largest messages; nats-py's 2 MiB refuses one offline
 
 ReconnectCallback = Callable[[], Awaitable[None]]

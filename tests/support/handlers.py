@@ -37,6 +37,16 @@ async def nap_again(turn: Turn) -> str:
     return await nap(turn)
 
 
+@handler("nap_or_retry", concurrency=4)
+async def nap_or_retry(turn: Turn) -> str:
+    """As `nap`; `retry` asks for a second attempt once."""
+    if turn.prompt == "retry":
+        if turn.attempt == 1:
+            raise Retry(delay=0.8)
+        return "retried"
+    return await nap(turn)
+
+
 @handler("nap_plain", concurrency=2)
 def nap_plain(turn: Turn) -> str:
     """The same as a plain function, in a process of its own."""

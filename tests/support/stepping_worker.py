@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 
-from workers.worker import WorkerOptions, run
+from workers.options import WorkerOptions
+from workers.service import run
 
 
 def main() -> int:

@@ -58,3 +58,16 @@ async def test_giving_up_ends_also_where_the_client_loses_a_cancel(monkeypatch: 
         with pytest.raises(CannotConnect):
             await Connection.open(settings, name="test", timeout_secs=0.05)
     assert lost == 2
+
+
+async def test_a_cancel_ends_the_tries_to_connect_at_whatever_moment_it_comes() -> None:
+    for turns in range(60):
+        opening = asyncio.create_task(
+            Connection.open(ConnectSettings(servers=("nats://127.0.0.1:1",)), name="test", timeout_secs=30)
+        )
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        done, _ = await asyncio.wait({opening}, timeout=5)
+        assert done, f"cancelled after {turns} turns of the loop, it goes on"
+        assert opening.cancelled()

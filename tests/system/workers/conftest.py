@@ -129,3 +129,12 @@ async def another(bench: Bench) -> AsyncIterator[Callable[[str], Any]]:
     yield open_one
     for client in clients:
         await client.close()
+
+
+def is_alive(pid: int) -> bool:
+    """Does this process run? A zombie does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

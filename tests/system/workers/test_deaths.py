@@ -8,7 +8,7 @@ import pytest
 
 from hub.protocol import Envelope, make, names, subjects
 from tests.support.waiting import eventually
-from tests.system.workers.conftest import Bench
+from tests.system.workers.conftest import Bench, is_alive
 
 
 async def deliver(bench: Bench, envelope: Envelope) -> None:
@@ -132,14 +132,6 @@ async def test_no_command_of_shell_outlives_its_killed_worker(bench: Bench) -> N
     await eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2)
     await worker.kill()
     await eventually(lambda: not any(is_alive(int(pid)) for pid in pids.read_text().split()), within=5)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 async def start_of_wave(

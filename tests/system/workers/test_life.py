@@ -1,6 +1,8 @@
 """A worker's life: shutdown, outages, two of one identity, a blocked loop, a long queue."""
 
 import asyncio
+import contextlib
+import sqlite3
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bus import send_all
+from tests.support.bus import send_all, stored_in
 from tests.support.commands import Command
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import eventually
@@ -76,26 +78,44 @@ async def test_sigterm_right_after_a_result_a_hundred_times(bench: Bench) -> Non
     assert len(bench.starts()) == len(ids)
 
 
-async def test_results_that_end_while_the_server_is_away_arrive_afterwards_once(
-    start_nats: Callable[..., Awaitable[NatsServer]], tmp_path: Path
+@pytest.mark.parametrize("away_secs", [0, pytest.param(20, marks=pytest.mark.soak)])
+async def test_results_that_end_while_the_server_is_away_arrive_afterwards_once_and_in_order(
+    start_nats: Callable[..., Awaitable[NatsServer]], tmp_path: Path, away_secs: int
 ) -> None:
     server = await start_nats()
     client = await open_client(server.url, "alice")
     bench = Bench(server.url, tmp_path / "state", client, Witness(client.connection))
     bench.home.mkdir()
     hub = await bench.process("hub", "server", "--db", "none", "--durable").start()
-    worker = await bench.start("nap", "bob")
+    worker = await bench.start("nap", "bob", "--concurrency", "5")
+    session = {"action": "session_start", "session_id": "talk", "prompt": "1"}
+    send = {"action": "session_send", "session_id": "talk", "message": "0.1"}
+    talk = [await bench.control("bob", each) for each in (session, send, send)]
     handles = [await client.delegate("bob", f"{1 + number / 10}") for number in range(4)]
-    await eventually(lambda: len(bench.starts()) == 4)
+    await eventually(lambda: len(bench.starts()) == 5)
+    await eventually(lambda: worker_has(bench, "bob", 7), what="the session's further turns are on disk")
     await server.kill()
-    await worker.logged("settled", times=4)
+    await worker.logged("settled", times=7)
+    await asyncio.sleep(away_secs)
     await server.start()
     results = [await handle.result(30) for handle in handles]
     assert [result.status for result in results] == ["done"] * 4
-    assert len(bench.starts()) == 4
+    assert len(bench.starts()) == 7
     assert await worker.stop() == 0
+    said = [envelope for envelope in await stored_in(client.connection, "HUB_TASKS") if envelope.meta.sender == "bob"]
+    ends = [envelope.meta.reply_to for envelope in said if envelope.meta.kind == "message"]
+    assert sorted(map(str, ends)) == sorted([*talk, *(handle.task_id for handle in handles)]), "each once"
+    assert [each for each in ends if each in talk] == talk, "in the order of the session's turns"
+    for task_id in set(ends):
+        assert [each for each in said if each.meta.reply_to == task_id][-1].meta.kind == "message"
     await hub.stop()
     await client.close()
+
+
+def worker_has(bench: Bench, identity: str, turns: int) -> bool:
+    """Are so many turns in the mailbox?"""
+    with contextlib.closing(sqlite3.connect(bench.home / "mailboxes" / f"mailbox-{identity}.db")) as database:
+        return bool(database.execute("SELECT count(*) FROM turn").fetchone() == (turns,))
 
 
 async def test_a_second_process_of_an_identity_is_refused_with_the_first_one_s_pid(bench: Bench) -> None:
@@ -197,4 +217,5 @@ async def test_list_shows_what_is_installed_and_from_where() -> None:
     out, _ = await process.communicate()
     assert process.returncode == 0
     assert b"workers.builtin.echo:echo" in out
+    assert b"workers.builtin.claude:claude " in out, "nothing is cut"
     assert b"nats-hub" in out

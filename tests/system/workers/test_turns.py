@@ -8,7 +8,7 @@ import pytest
 from hub.client import HubClient
 from tests.support.waiting import eventually
 from tests.support.witness import Witness
-from tests.system.workers.conftest import Bench
+from tests.system.workers.conftest import Bench, is_alive
 
 
 async def test_a_task_reports_in_order_and_nothing_after_its_result(bench: Bench) -> None:
@@ -85,15 +85,7 @@ async def test_a_leaked_background_process_ends_with_the_handler_process(bench: 
     worker = await bench.start("misbehave_plain", identity)
     pid = (await bench.witness.result(await bench.send(identity, "leak")))["result"]
     assert await worker.stop() == 0
-    await eventually(lambda: not _runs(pid), within=5)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    await eventually(lambda: not is_alive(pid), within=5)
 
 
 @pytest.mark.parametrize("handler", ["nap", "nap_plain", "nap_isolated", "stubborn", ":shell"])
