@@ -1,9 +1,11 @@
 """Case `inbox`: a stored backlog into one reader, as an inbox reads it against a bare pull loop."""
 
+from functools import partial
 from typing import Final
 
 from hub.bench.actors import READER, Job, Role
 from hub.bench.children import CpuMeter
+from hub.bench.end_to_end_case import through
 from hub.bench.figures import Load, Measurement, Standard
 from hub.bench.load import Message, Template
 from hub.bench.rounds import Case, Contender
@@ -12,17 +14,14 @@ from hub.delivery.consumers import ensure_inbox_consumer
 from hub.protocol import subjects
 
 
-async def measure_inbox(load: Load) -> Measurement:
-    """The subject: decode, drop repeats, ack."""
-    return await _measure(load, "inbox")
+async def measure_reading(load: Load, role: Role, *, is_timed: bool) -> Measurement:
+    """Have one reader read a stored backlog to its end.
 
-
-async def measure_pull(load: Load) -> Measurement:
-    """The floor: the same pull, and acks alone."""
-    return await _measure(load, "pull")
-
-
-async def _measure(load: Load, role: Role) -> Measurement:
+    Args:
+        load: how much.
+        role: how it reads.
+        is_timed: then also let single messages through at the load's rate, and tell how long each took.
+    """
     async with Stage.set_up(keeping_all()) as stage:
         await ensure_inbox_consumer(stage.js, stage.config, READER)
         template, subject = Template(load.size, to=READER), subjects.inbox(READER)
@@ -33,15 +32,30 @@ async def _measure(load: Load, role: Role) -> Measurement:
         )
         cpu = CpuMeter({"reader": reader.pid, "server": stage.server.pid})
         done = await reader.work(Job(load.messages), deadline_secs=deadline_secs(load.messages))
-        return Measurement(messages=load.messages, secs=(done.ended_ns - done.began_ns) / 1e9, cpu_secs=cpu.used())
+        cpu_secs = cpu.used()
+        latencies_ms: tuple[float, ...] = ()
+        if is_timed:
+            sender = await stage.start_actor("publisher", size=load.size, window=load.window)
+            _, latencies_ms = await through(sender, reader, Job(load.latency_messages, load.rate))
+        return Measurement(
+            messages=load.messages,
+            secs=(done.ended_ns - done.began_ns) / 1e9,
+            cpu_secs=cpu_secs,
+            latencies_ms=latencies_ms,
+        )
+
+
+def reading(role: Role, title: str, *, is_timed: bool = False) -> Contender:
+    """A contender that reads as `role` does."""
+    return Contender(role, title, partial(measure_reading, role=role, is_timed=is_timed))
 
 
 INBOX: Final = Case(
     name="inbox",
     title="A stored backlog into one reader",
     contenders=(
-        Contender("inbox", "inbox: decode, drop repeats, ack", measure_inbox),
-        Contender("pull", "bare pull loop: ack", measure_pull),
+        reading("inbox", "inbox: decode, drop repeats, ack"),
+        reading("pull", "bare pull loop: ack"),
     ),
     standards=(Standard(subject="inbox", comparator="pull", quantity="rate"),),
 )
