@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from hub.delivery.nats_client import TOO_MANY_LINES
+from hub.delivery.headers import TOO_MANY_LINES
 from hub.protocol import subjects
 
 REQUEST_INFO: Final = "Nats-Request-Info"

@@ -9,7 +9,8 @@ from typing import Final
 from nats.aio.msg import Msg
 
 from hub.delivery.errors import NoResponders, PermissionDenied, RequestTimedOut
-from hub.delivery.nats_client import HardenedClient, Incoming, parse_headers
+from hub.delivery.headers import parse_headers
+from hub.delivery.nats_client import HardenedClient, Incoming
 
 _NO_RESPONDERS: Final = 503
 

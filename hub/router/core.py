@@ -6,7 +6,8 @@ import msgspec
 import structlog
 
 from hub.delivery.connection import Connection
-from hub.delivery.nats_client import Incoming, header_lines
+from hub.delivery.headers import header_lines
+from hub.delivery.nats_client import Incoming
 from hub.delivery.replies import fits_request_info, may_answer
 from hub.protocol import TooLarge, subjects
 from hub.router.dead_letters import DeadLetters

@@ -15,7 +15,8 @@ import structlog
 
 from hub.delivery.config import DeliveryConfig
 from hub.delivery.connection import Connection
-from hub.delivery.nats_client import Incoming, header_lines
+from hub.delivery.headers import header_lines
+from hub.delivery.nats_client import Incoming
 from hub.delivery.publisher import NotStored, Outcome, Stored, StorePublisher
 from hub.delivery.pull import ACK, TERM, ContinuousPull, Delivery, answer, nak, read_delivery
 from hub.delivery.server_clock import REFRESH_SECS, ServerClock

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from hub.delivery.nats_client import MOST_HEADER_LINES, TOO_MANY_LINES
+from hub.delivery.headers import MOST_HEADER_LINES, TOO_MANY_LINES
 from hub.protocol import BadEnvelope, BadName, Envelope, names, parse, stamp, subjects
 from hub.router import guard
 

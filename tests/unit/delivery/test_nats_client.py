@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats import errors as nats_errors
 
-from hub.delivery.nats_client import HardenedClient, Incoming, encode_headers, header_lines
+from hub.delivery.headers import encode_headers, header_lines
+from hub.delivery.nats_client import HardenedClient, Incoming
 
 SUBJECTS = st.sampled_from([b"a.b", b"hub.pub.x.y", b"x\xff\x0c", b"q\rz"])
 BYTES = st.binary(max_size=40) | st.sampled_from([b"\r\n", b"MSG a 1 0\r\n\r\n", b"\r", b"\n"])

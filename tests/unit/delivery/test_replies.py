@@ -2,7 +2,7 @@
 
 import pytest
 
-from hub.delivery.nats_client import parse_headers
+from hub.delivery.headers import parse_headers
 from hub.delivery.replies import REQUEST_INFO, fits_request_info, may_answer
 
 REPLIES = [

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.delivery.nats_client import header_lines
+from hub.delivery.headers import header_lines
 from hub.router import guard
 from hub.router.rules import trace_lines
 

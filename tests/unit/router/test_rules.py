@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.delivery.nats_client import header_lines
+from hub.delivery.headers import header_lines
 from hub.protocol import make
 from hub.router.rules import Drop, Home, Reason, Route, route, trace_lines
 
