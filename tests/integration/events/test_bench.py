@@ -1,6 +1,7 @@
 """The event source's benchmark measures all that it promises; its figures are not judged here."""
 
-from hub.bench.events import Load, run
+from hub.bench.event_measures import Load
+from hub.bench.events import run
 from tests.support.postgres import Postgres
 
 
